@@ -1,0 +1,67 @@
+"""Federated ridge regression in one round, exactly.
+
+Every client turns its rows into one small symmetric matrix and sends it once; the
+server adds the matrices up and solves. The answer is the centralized ridge solution.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    DataError,
+    FedRidgeError,
+    IllConditionedWarning,
+    NotEnoughClientsError,
+    ProtocolError,
+    SingularSystemError,
+    StatisticsError,
+)
+from .model import RidgeModel
+from .plain import PlainStatistics
+from .report import FitReport
+from .solve import solve, solve_path
+from .statistics import SufficientStatistics
+
+if TYPE_CHECKING:
+    from .flower import FedRidge, LegacyFedRidge, RidgeClient, ridge_client_app
+
+__all__ = [
+    "DataError",
+    "FedRidge",
+    "FedRidgeError",
+    "FitReport",
+    "IllConditionedWarning",
+    "LegacyFedRidge",
+    "NotEnoughClientsError",
+    "PlainStatistics",
+    "ProtocolError",
+    "RidgeClient",
+    "RidgeModel",
+    "SingularSystemError",
+    "StatisticsError",
+    "SufficientStatistics",
+    "ridge_client_app",
+    "solve",
+    "solve_path",
+]
+
+# The core is useful without Flower, and Flower takes a second to import.
+_FROM_FLOWER = {"FedRidge", "LegacyFedRidge", "RidgeClient", "ridge_client_app"}
+
+try:
+    __version__ = version("fedridge-flwr")
+except PackageNotFoundError:  # a checkout that was not installed
+    __version__ = "0+unknown"
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM_FLOWER:
+        return getattr(import_module(".flower", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,9 @@
+"""The only room that imports Flower: records to statistics, and back."""
+
+from __future__ import annotations
+
+from .client import RidgeClient, ridge_client_app
+from .legacy import FedRidge as LegacyFedRidge
+from .server import FedRidge
+
+__all__ = ["FedRidge", "LegacyFedRidge", "RidgeClient", "ridge_client_app"]

@@ -1,0 +1,285 @@
+"""The client side of both APIs: `ridge_client_app` and `RidgeClient`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from flwr.app import Context, Message, RecordDict
+from flwr.client import Client, NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.common import (
+    Code,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    Parameters,
+    Status,
+    ndarrays_to_parameters,
+)
+from flwr.compat.common.recorddict_compat import (
+    arrayrecord_to_parameters,
+    evaluateres_to_recorddict,
+    fitres_to_recorddict,
+)
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..model import Evaluation, RidgeModel
+from ..statistics import SufficientStatistics
+from . import wire
+
+__all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
+
+LoadData: TypeAlias = Callable[[Context], tuple[Any, ...]]
+
+log = logging.getLogger("flwr")
+
+
+def ridge_client_app(
+    load_data: LoadData,
+    load_eval_data: LoadData | None = None,
+    *,
+    min_rows: int = 2,
+    share_feature_names: bool = False,
+) -> ClientApp:
+    """Return a ClientApp that answers `FedRidge`, or `LegacyFedRidge`.
+
+    Parameters
+    ----------
+    load_data : callable
+        ``load_data(context)`` returns this client's rows as (X, y) or
+        (X, y, sample_weight).
+    load_eval_data : callable, optional
+        The same for evaluation rows; by default the training rows.
+    min_rows : int
+        With fewer rows the client holds back: the statistics of one row are the row.
+    share_feature_names : bool
+        Send column names in clear and not only their hash. Errors name columns by
+        number unless this is set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def load_data(context):
+    ...     rng = np.random.default_rng(context.node_config["partition-id"])
+    ...     X = rng.normal(size=(50, 3))
+    ...     return X, X.sum(axis=1)
+    >>> app = ridge_client_app(load_data)
+    """
+    app = ClientApp()
+
+    def client(context: Context, *, evaluating: bool) -> RidgeClient:
+        if evaluating and load_eval_data is not None:
+            load = load_eval_data
+        else:
+            load = load_data
+        return RidgeClient(
+            *_rows(load(context)),
+            min_rows=min_rows,
+            share_feature_names=share_feature_names,
+        )
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return _answer_train(
+            message, lambda: client(context, evaluating=False), share_feature_names
+        )
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return _answer_evaluate(
+            message, lambda: client(context, evaluating=True), share_feature_names
+        )
+
+    return app
+
+
+class RidgeClient(NumPyClient):
+    """A NumPyClient that sends its sufficient statistics once.
+
+    Parameters
+    ----------
+    X, y : array-like
+        This client's rows, as `SufficientStatistics.from_data` takes them.
+    sample_weight : array-like, optional
+        Non-negative weights.
+    eval_data : tuple, optional
+        Evaluation rows (X, y); by default the training rows.
+    min_rows : int
+        With fewer rows the client holds back.
+    share_feature_names : bool
+        Send column names in clear and not only their hash.
+
+    Examples
+    --------
+    >>> client = RidgeClient([[0.0], [1.0]], [1.0, 3.0])
+    >>> arrays, num_examples, _ = client.fit([], {})
+    >>> arrays[0].size, num_examples
+    (6, 2)
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_data: tuple[Any, ...] | None = None,
+        min_rows: int = 2,
+        share_feature_names: bool = False,
+    ) -> None:
+        self._train_rows = (X, y, sample_weight)
+        self._eval_rows = self._train_rows if eval_data is None else _rows(eval_data)
+        self.min_rows = min_rows
+        self.share_feature_names = share_feature_names
+
+    def statistics(self) -> SufficientStatistics:
+        """Return the statistics of the training rows, if there are enough rows."""
+        stats = SufficientStatistics.from_data(*self._train_rows)
+        self._hold_back(stats.count)
+        return stats
+
+    def score_model(self, model: RidgeModel) -> Evaluation:
+        """Return error and R² of a model on the evaluation rows."""
+        evaluation = model.evaluate(*self._eval_rows)
+        self._hold_back(evaluation.n_rows)
+        return evaluation
+
+    def fit(
+        self, parameters: list[NDArray[Any]], config: dict[str, Any]
+    ) -> tuple[list[NDArray[Any]], int, dict[str, Any]]:
+        """Return the packed statistics, the number of rows, and what they are."""
+        stats = self.statistics()
+        fields = wire.statistics_fields(stats, self.share_feature_names)
+        return [stats.to_array()], stats.count, dict(fields)
+
+    def evaluate(
+        self, parameters: list[NDArray[Any]], config: dict[str, Any]
+    ) -> tuple[float, int, dict[str, Any]]:
+        """Return the mean squared error, the number of rows, and MSE and R²."""
+        evaluation = self.score_model(wire.model_from_arrays(parameters))
+        metrics = dict(wire.evaluation_metrics(evaluation))
+        return evaluation.mse, evaluation.n_rows, metrics
+
+    def to_client(self) -> Client:
+        """Return a Flower client that answers with a reason where it cannot fit."""
+        return _StatusClient(self)
+
+    def _hold_back(self, rows: int) -> None:
+        if rows < self.min_rows:
+            raise DataError(
+                f"holds back: it has fewer rows than its min_rows={self.min_rows}."
+            )
+
+
+class _StatusClient(Client):
+    """Turn errors of a `RidgeClient` into a Status that the server can read."""
+
+    def __init__(self, client: RidgeClient) -> None:
+        self._client = client
+
+    def fit(self, ins: FitIns) -> FitRes:
+        return _fit_result(self._ready, ins, self._client.share_feature_names)
+
+    def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
+        return _evaluate_result(self._ready, ins, self._client.share_feature_names)
+
+    def _ready(self) -> RidgeClient:
+        return self._client
+
+
+def _fit_result(
+    client: Callable[[], RidgeClient], ins: FitIns, share_names: bool
+) -> FitRes:
+    try:
+        wire.check_request(ins.config)
+        arrays, count, metrics = client().fit([], ins.config)
+    except Exception as error:
+        return FitRes(_refusal(error, share_names), _nothing(), 0, {})
+    return FitRes(_OK, ndarrays_to_parameters(arrays), count, metrics)
+
+
+def _evaluate_result(
+    client: Callable[[], RidgeClient], ins: EvaluateIns, share_names: bool
+) -> EvaluateRes:
+    try:
+        wire.check_request(ins.config)
+        arrays = [wire.decode_array(tensor) for tensor in ins.parameters.tensors]
+        loss, count, metrics = client().evaluate(arrays, ins.config)
+    except Exception as error:
+        return EvaluateRes(_refusal(error, share_names), 0.0, 0, {})
+    return EvaluateRes(_OK, loss, count, metrics)
+
+
+def _answer_train(
+    message: Message, client: Callable[[], RidgeClient], share_names: bool
+) -> Message:
+    content = message.content
+    config = wire.request_config(content)
+    if wire.is_legacy_request(content):
+        ins = FitIns(_nothing(), dict(config))
+        result = _fit_result(client, ins, share_names)
+        return Message(fitres_to_recorddict(result, False), reply_to=message)
+
+    def reply() -> RecordDict:
+        wire.check_request(config)
+        return wire.statistics_reply(client().statistics(), share_names)
+
+    return Message(_or_refusal(reply, share_names), reply_to=message)
+
+
+def _answer_evaluate(
+    message: Message, client: Callable[[], RidgeClient], share_names: bool
+) -> Message:
+    content = message.content
+    config = wire.request_config(content)
+    if wire.is_legacy_request(content):
+        arrays = content.array_records["evaluateins.parameters"]
+        ins = EvaluateIns(arrayrecord_to_parameters(arrays, True), dict(config))
+        result = _evaluate_result(client, ins, share_names)
+        return Message(evaluateres_to_recorddict(result), reply_to=message)
+
+    def reply() -> RecordDict:
+        wire.check_request(config)
+        arrays = wire.decode_arrays(content.array_records["arrays"])
+        return wire.evaluation_reply(
+            client().score_model(wire.model_from_arrays(arrays))
+        )
+
+    return Message(_or_refusal(reply, share_names), reply_to=message)
+
+
+def _or_refusal(reply: Callable[[], RecordDict], share_names: bool) -> RecordDict:
+    try:
+        return reply()
+    except Exception as error:
+        return wire.error_reply(_told(error, share_names))
+
+
+def _refusal(error: Exception, share_names: bool) -> Status:
+    # Flower has no code for "refused"; the message carries the reason.
+    return Status(Code.FIT_NOT_IMPLEMENTED, _told(error, share_names))
+
+
+def _told(error: Exception, share_names: bool) -> str:
+    log.warning("This client does not contribute: %s", error, exc_info=error)
+    return wire.readable_error(error, share_names)
+
+
+def _rows(data: Any) -> tuple[Any, Any, Any]:
+    if not isinstance(data, tuple) or len(data) not in (2, 3):
+        raise DataError(
+            "load_data must return (X, y) or (X, y, sample_weight), got "
+            f"{type(data).__name__}."
+        )
+    return (*data, None) if len(data) == 2 else data
+
+
+def _nothing() -> Parameters:
+    return Parameters(tensors=[], tensor_type="numpy.ndarray")
+
+
+_OK = Status(Code.OK, "Success")

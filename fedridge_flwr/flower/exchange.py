@@ -1,0 +1,125 @@
+"""Waiting for nodes, and sending requests while folding answers as they arrive."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from ..errors import NotEnoughClientsError
+
+__all__ = ["ask", "log", "wait_for_nodes"]
+
+log = logging.getLogger("flwr")
+
+_POLL = 0.1
+_SETTLE = 3.0
+_PROGRESS_EVERY = 5.0
+_PULLED_AT_ONCE = 100
+
+
+def wait_for_nodes(
+    connected: Callable[[], int],
+    minimum: int | None,
+    timeout: float,
+    *,
+    settle: float = _SETTLE,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Wait for `minimum` nodes, or, without it, until their number is stable.
+
+    Nodes register one after another, and the first answers of the grid may show
+    only some of them, or none. A round that happens once must not start then.
+
+    Parameters
+    ----------
+    connected : callable
+        Returns the number of nodes connected now.
+    minimum : int, optional
+        Number of nodes to wait for.
+    timeout : float
+        Seconds after which waiting ends.
+    settle : float
+        Seconds for which the number must not change when there is no minimum.
+
+    Returns
+    -------
+    int
+        The number of nodes.
+
+    Raises
+    ------
+    NotEnoughClientsError
+        If the time is over with fewer nodes than `minimum`, or none at all.
+    """
+    began = told = since = clock()
+    seen = -1
+    while True:
+        number, now = connected(), clock()
+        if number != seen:
+            seen, since = number, now
+        if minimum is not None and number >= minimum:
+            return number
+        if minimum is None and number > 0 and now - since >= settle:
+            return number
+        if now - began >= timeout:
+            if minimum is None and number > 0:
+                return number
+            raise NotEnoughClientsError(
+                f"{number} of {minimum or 1} SuperNode(s) connected within "
+                f"{timeout:g} s. Start more, wait longer (timeout), or ask for fewer "
+                "(min_available_nodes)."
+            )
+        if now - told >= _PROGRESS_EVERY:
+            told = now
+            log.info(
+                "Waiting for nodes to connect: %d connected (minimum: %s).",
+                number,
+                "stable number" if minimum is None else minimum,
+            )
+        sleep(min(_POLL, max(timeout - (now - began), 0.001)))
+
+
+def ask(
+    grid: Grid, messages: Sequence[Message], timeout: float, what: str
+) -> Iterator[Message]:
+    """Send messages and yield each answer as soon as it is there, until `timeout`.
+
+    At most `_PULLED_AT_ONCE` answers are in memory. Progress is logged.
+    """
+    began = told = time.monotonic()
+    pending = {
+        message_id for message_id in grid.push_messages(list(messages)) if message_id
+    }
+    total, done = len(messages), 0
+    while pending:
+        for batch in _batches(sorted(pending)):
+            for reply in grid.pull_messages(batch):
+                pending.discard(reply.metadata.reply_to_message_id)
+                done += 1
+                yield reply
+        now = time.monotonic()
+        if now - told >= _PROGRESS_EVERY or not pending:
+            told = now
+            log.info("%s: %d of %d answers, %.1f s", what, done, total, now - began)
+        if not pending:
+            return
+        if now - began >= timeout:
+            log.warning(
+                "%s: %d of %d answers after %g s, going on without the rest",
+                what,
+                done,
+                total,
+                timeout,
+            )
+            return
+        time.sleep(_POLL)
+
+
+def _batches(message_ids: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(message_ids), _PULLED_AT_ONCE):
+        yield message_ids[start : start + _PULLED_AT_ONCE]

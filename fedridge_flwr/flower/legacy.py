@@ -1,0 +1,325 @@
+"""`FedRidge` for Flower's older fit/evaluate API (`ServerAppComponents`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.common import (
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    NDArrays,
+    Parameters,
+    Scalar,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
+from flwr.compat.common.recorddict_compat import (
+    evaluateres_to_recorddict,
+    fitins_to_recorddict,
+    fitres_to_recorddict,
+)
+from flwr.server import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import Strategy
+
+from ..errors import FedRidgeError
+from ..model import Evaluation, RidgeModel
+from ..oneshot import FitSettings, OneShotFit, average_evaluations
+from ..report import FitReport
+from ..solve import Statistics
+from . import wire
+from .exchange import log, wait_for_nodes
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["FedRidge"]
+
+_WAIT_SECONDS = 3600.0
+
+
+class FedRidge(Strategy):
+    """Ridge regression in one round, driven by `ServerAppComponents`.
+
+    The same as `fedridge_flwr.FedRidge`; the names of the parameters follow the
+    older FedAvg. One round is all it needs: with more, it selects nobody from the
+    second on. Since a ``server_fn`` app never gets its strategy back, take the model
+    with `on_model` or `save_model`.
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty, zero or more. The intercept is never penalised.
+    fit_intercept, standardize : bool
+        As in `solve`.
+    fraction_evaluate : float
+        Fraction of the clients that evaluate the model; 0.0 means none.
+    min_fit_clients : int
+        Valid answers needed.
+    min_available_clients : int, optional
+        Clients to wait for. Without it, the strategy waits until their number is
+        stable.
+    evaluate_fn : callable, optional
+        ``evaluate_fn(server_round, [coef, intercept], config)`` on the server.
+    on_fit_config_fn, on_evaluate_config_fn : callable, optional
+        Given the round, return configuration sent along to the clients.
+    feature_names : sequence of str, optional
+        The schema every client must have, where the server knows it.
+    on_model : callable, optional
+        Called with the fitted `RidgeModel`.
+    save_model : path-like, optional
+        File the model is written to, as JSON; use an absolute path.
+    min_available_nodes, min_train_nodes : int, optional
+        Other spellings of `min_available_clients` and `min_fit_clients`.
+
+    Notes
+    -----
+    Flower's older driver hands over all answers at once, so memory grows with the
+    number of clients, and it has no time limit: a client that never answers holds
+    up the round. `fedridge_flwr.FedRidge` has neither limitation.
+
+    Examples
+    --------
+    In a ``server_app.py``::
+
+        def server_fn(context: Context) -> ServerAppComponents:
+            strategy = LegacyFedRidge(alpha=1.0, save_model="/data/model.json")
+            return ServerAppComponents(strategy, ServerConfig(num_rounds=1))
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        fraction_evaluate: float = 0.0,
+        min_fit_clients: int = 1,
+        min_available_clients: int | None = None,
+        evaluate_fn: (
+            Callable[
+                [int, NDArrays, dict[str, Scalar]],
+                tuple[float, dict[str, Scalar]] | None,
+            ]
+            | None
+        ) = None,
+        on_fit_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
+        on_evaluate_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
+        feature_names: Sequence[str] | None = None,
+        on_model: Callable[[RidgeModel], object] | None = None,
+        save_model: str | os.PathLike[str] | None = None,
+        min_available_nodes: int | None = None,
+        min_train_nodes: int | None = None,
+    ) -> None:
+        if not 0.0 <= fraction_evaluate <= 1.0:
+            raise FedRidgeError(
+                f"fraction_evaluate must be between 0 and 1, got {fraction_evaluate!r}."
+            )
+        self.fraction_evaluate = fraction_evaluate
+        self.min_available_clients = min_available_clients or min_available_nodes
+        self.evaluate_fn = evaluate_fn
+        self.on_fit_config_fn = on_fit_config_fn
+        self.on_evaluate_config_fn = on_evaluate_config_fn
+        self._settings = FitSettings(
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            standardize=standardize,
+            min_clients=min_train_nodes or min_fit_clients,
+            feature_names=feature_names,
+            on_model=on_model,
+            save_model=save_model,
+        )
+        self._fit = OneShotFit(self._settings)
+        self._asked: dict[str, None] = {}
+        self._began = 0.0
+
+    # ---- results --------------------------------------------------------------
+
+    @property
+    def model_(self) -> RidgeModel:
+        """The fitted model."""
+        return _fitted(self._fit.model)
+
+    @property
+    def report_(self) -> FitReport:
+        """Who took part, what it cost, how well posed the answer is."""
+        return _fitted(self._fit.report)
+
+    @property
+    def statistics_(self) -> Statistics:
+        """The total over all participants."""
+        return _fitted(self._fit.statistics)
+
+    # ---- fit ------------------------------------------------------------------
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
+        """Return no parameters, so that no client is asked for them."""
+        return Parameters(tensors=[], tensor_type="numpy.ndarray")
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Ask every client for its statistics, in the first round only."""
+        if server_round > 1 and self._fit.model is not None:
+            return []
+        self._fit = OneShotFit(self._settings)
+        began = time.perf_counter()
+        wait_for_nodes(
+            client_manager.num_available, self.min_available_clients, _WAIT_SECONDS
+        )
+        clients = list(client_manager.all().values())
+        self._fit.seconds["wait"] = time.perf_counter() - began
+        config = dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
+        ins = FitIns(
+            Parameters(tensors=[], tensor_type="numpy.ndarray"),
+            {**config, "server-round": server_round, wire.PROTOCOL_KEY: wire.PROTOCOL},
+        )
+        self._asked = dict.fromkeys(_name(client) for client in clients)
+        self._fit.bytes_down = len(clients) * _bytes(fitins_to_recorddict(ins, True))
+        self._began = time.perf_counter()
+        return [(client, ins) for client in clients]
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, FitRes]],
+        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        """Fold the answers, solve, and return [coef, intercept]."""
+        if server_round > 1 and self._fit.model is not None:
+            return None, {}
+        fit = self._fit
+        for client, result in results:
+            fit.bytes_up += _bytes(fitres_to_recorddict(result, True))
+            self._take(_name(client), result)
+        crashes = []
+        for failure in failures:
+            if isinstance(failure, tuple):
+                client, result = failure
+                reason = wire.tidy_reason(result.status.message)
+                fit.fold.refuse(_name(client), reason)
+            else:
+                crashes.append(wire.tidy_reason(str(failure)))
+        # The driver does not say which client crashed; who is missing did.
+        reasons = "; ".join(sorted(set(crashes))) or "no answer"
+        fit.refuse_silent(self._asked, f"failed ({reasons})")
+        fit.seconds["train"] = time.perf_counter() - self._began
+        for name, reason in fit.fold.failures.items():
+            log.warning("aggregate_fit: client %s left out: %s", name, reason)
+        model = fit.finish()
+        for line in str(self.report_).splitlines():
+            log.info("%s", line)
+        metrics: dict[str, Scalar] = {
+            "num-examples": model.n_rows_,
+            "num-clients": model.n_clients_,
+        }
+        if model.r2_ is not None:
+            metrics["train-r2"] = model.r2_
+        return ndarrays_to_parameters(_model_ndarrays(model)), metrics
+
+    def _take(self, client: str, result: FitRes) -> None:
+        fold = self._fit.fold
+        try:
+            arrays = [wire.decode_array(t) for t in result.parameters.tensors]
+            fold.add(
+                client, wire.read_fields(result.metrics, arrays, result.num_examples)
+            )
+        except FedRidgeError as error:
+            fold.refuse(client, str(error))
+        except Exception as error:  # hostile input must not end the round
+            log.debug("unreadable answer", exc_info=error)
+            fold.refuse(client, f"unreadable answer ({type(error).__name__})")
+
+    # ---- evaluation -----------------------------------------------------------
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        """Send the model to be evaluated, once."""
+        if self.fraction_evaluate == 0 or server_round > 1 or self._fit.model is None:
+            return []
+        number = max(1, round(self.fraction_evaluate * client_manager.num_available()))
+        config = (
+            dict(self.on_evaluate_config_fn(server_round))
+            if self.on_evaluate_config_fn
+            else {}
+        )
+        ins = EvaluateIns(
+            ndarrays_to_parameters(_model_ndarrays(self.model_)),
+            {**config, "server-round": server_round, wire.PROTOCOL_KEY: wire.PROTOCOL},
+        )
+        return [(client, ins) for client in client_manager.sample(number)]
+
+    def aggregate_evaluate(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, EvaluateRes]],
+        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        """Average the clients' errors and R², weighted by rows."""
+        if server_round > 1 or self._fit.report is None:
+            return None, {}
+        found: list[Evaluation] = []
+        failed: dict[str, str] = {}
+        for client, result in results:
+            try:
+                content = evaluateres_to_recorddict(result)
+                found.append(wire.read_evaluation(content))
+            except Exception as error:
+                failed[_name(client)] = str(error)
+        for failure in failures:
+            if isinstance(failure, tuple):
+                client, result = failure
+                failed[_name(client)] = wire.tidy_reason(result.status.message)
+            else:
+                failed[f"unnamed {len(failed)}"] = wire.tidy_reason(str(failure))
+        averaged = average_evaluations(found)
+        self.report_.evaluation = averaged
+        self.report_.evaluation_failures = failed
+        return averaged.get("mse"), dict(averaged)
+
+    def evaluate(
+        self, server_round: int, parameters: Parameters
+    ) -> tuple[float, dict[str, Scalar]] | None:
+        """Evaluate on the server with `evaluate_fn`, once per model."""
+        if self.evaluate_fn is None or self._fit.model is None or server_round > 1:
+            return None
+        return self.evaluate_fn(server_round, parameters_to_ndarrays(parameters), {})
+
+    # ---- words ----------------------------------------------------------------
+
+    def start(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Say that `start` belongs to the message API."""
+        raise TypeError(
+            "fedridge_flwr.LegacyFedRidge is for ServerAppComponents: return it from "
+            "server_fn with ServerConfig(num_rounds=1). To call start(grid=grid) in "
+            "@app.main() use fedridge_flwr.FedRidge."
+        )
+
+    def __repr__(self) -> str:
+        """Show the settings that matter."""
+        return f"LegacyFedRidge(alpha={self._settings.alpha})"
+
+
+def _name(client: ClientProxy) -> str:
+    return str(getattr(client, "node_id", client.cid))
+
+
+def _model_ndarrays(model: RidgeModel) -> NDArrays:
+    return [array.numpy() for array in wire.model_arrays(model).values()]
+
+
+def _bytes(content: RecordDict) -> int:
+    # The driver builds the real messages out of sight; this one has their content.
+    return wire.message_bytes(Message(content, 1, MessageType.TRAIN))
+
+
+def _fitted(value: Any) -> Any:
+    if value is None:
+        raise AttributeError("not fitted yet: the round has not been run.")
+    return value

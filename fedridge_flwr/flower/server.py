@@ -1,0 +1,438 @@
+"""`FedRidge` for Flower's message API."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from ..errors import FedRidgeError
+from ..model import Evaluation, RidgeModel
+from ..oneshot import FitSettings, OneShotFit, average_evaluations
+from ..report import FitReport, human_bytes
+from ..solve import Statistics
+from . import wire
+from .exchange import ask, log, wait_for_nodes
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["FedRidge"]
+
+_DEFAULT_TIMEOUT = 3600.0
+
+
+class FedRidge(Strategy):
+    """Ridge regression in one round: minimises ||y - X w - b||² + alpha ||w||².
+
+    The model equals ridge regression on the pooled rows of the clients that
+    answered, to rounding, whatever their distributions, order or number.
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty, zero or more. The intercept is never penalised.
+    fit_intercept : bool
+        Whether there is an intercept; without it this is the paper's Algorithm 1.
+    standardize : bool
+        Penalise coefficients of features scaled to unit variance.
+    fraction_train : float
+        Fraction of the connected nodes that are asked. Anything but 1.0 leaves rows
+        out.
+    fraction_evaluate : float
+        Fraction of the nodes that evaluate the model; 0.0 means no evaluate round.
+    min_train_nodes : int
+        Valid answers needed.
+    min_available_nodes : int, optional
+        Nodes to wait for. Without it, `start` waits until their number is stable.
+    feature_names : sequence of str, optional
+        The schema every client must have, where the server knows it.
+    on_model : callable, optional
+        Called with the fitted `RidgeModel`.
+    save_model : path-like, optional
+        File the model is written to, as JSON. Use an absolute path: the working
+        directory of a ServerApp is that of the SuperLink.
+
+    Attributes
+    ----------
+    model_ : RidgeModel
+        The fitted model.
+    report_ : FitReport
+        Who took part, what it cost, how well posed the answer is.
+    statistics_ : SufficientStatistics
+        The total, so that another alpha needs no other round.
+
+    Examples
+    --------
+    In a ``server_app.py``::
+
+        app = ServerApp()
+
+        @app.main()
+        def main(grid: Grid, context: Context) -> None:
+            strategy = FedRidge(alpha=1.0, min_available_nodes=20)
+            strategy.start(grid=grid)
+            print(strategy.model_.summary())
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 0.0,
+        min_train_nodes: int = 1,
+        min_available_nodes: int | None = None,
+        feature_names: Sequence[str] | None = None,
+        on_model: Callable[[RidgeModel], object] | None = None,
+        save_model: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.fraction_train = _check_fraction("fraction_train", fraction_train)
+        self.fraction_evaluate = _check_fraction("fraction_evaluate", fraction_evaluate)
+        self.min_available_nodes = min_available_nodes
+        self._settings = FitSettings(
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            standardize=standardize,
+            min_clients=min_train_nodes,
+            feature_names=feature_names,
+            on_model=on_model,
+            save_model=save_model,
+        )
+        self._fit = OneShotFit(self._settings)
+        self._asked: list[Message] = []
+        self._timeout = _DEFAULT_TIMEOUT
+        self._sizes: dict[tuple[int, ...], int] = {}
+
+    # ---- results --------------------------------------------------------------
+
+    @property
+    def model_(self) -> RidgeModel:
+        """The fitted model."""
+        return _fitted(self._fit.model)
+
+    @property
+    def report_(self) -> FitReport:
+        """Who took part, what it cost, how well posed the answer is."""
+        return _fitted(self._fit.report)
+
+    @property
+    def statistics_(self) -> Statistics:
+        """The total over all participants."""
+        return _fitted(self._fit.statistics)
+
+    # ---- one round ------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 1,
+        timeout: float = _DEFAULT_TIMEOUT,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the round: wait for nodes, ask, fold, solve, and evaluate if wanted.
+
+        Parameters
+        ----------
+        grid : Grid
+            The grid to reach the nodes.
+        initial_arrays : ArrayRecord, optional
+            Accepted where FedAvg had it; only `evaluate_fn` sees it, as round 0.
+        num_rounds : int
+            Accepted where FedAvg had it; one round is all there is.
+        timeout : float
+            Seconds per phase: waiting for nodes, training, evaluation.
+        train_config, evaluate_config : ConfigRecord, optional
+            Sent along to the clients.
+        evaluate_fn : callable, optional
+            ``evaluate_fn(server_round, arrays)`` evaluates the model on the server.
+
+        Returns
+        -------
+        Result
+            ``arrays`` holds "coef" and "intercept".
+
+        Raises
+        ------
+        NotEnoughClientsError
+            If too few nodes connect or too few answers are valid.
+        """
+        if num_rounds != 1 or initial_arrays is not None:
+            log.info(
+                "FedRidge needs one round and no initial arrays: num_rounds and "
+                "initial_arrays are ignored."
+            )
+        self._timeout = timeout
+        self.summary()
+        result = Result()
+        if evaluate_fn is not None and initial_arrays is not None:
+            _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
+
+        requests = self.configure_train(
+            1, ArrayRecord(), train_config or ConfigRecord(), grid
+        )
+        replies = ask(grid, list(requests), timeout, "aggregate_train")
+        arrays, metrics = self.aggregate_train(1, replies)
+        if arrays is None:  # pragma: no cover - aggregate_train raises before this
+            raise FedRidgeError("no model was fitted.")
+        result.arrays = arrays
+        _keep(result.train_metrics_clientapp, 1, metrics)
+
+        if self.fraction_evaluate > 0:
+            requests = self.configure_evaluate(
+                1, arrays, evaluate_config or ConfigRecord(), grid
+            )
+            replies = ask(grid, list(requests), timeout, "aggregate_evaluate")
+            found = self.aggregate_evaluate(1, replies)
+            _keep(result.evaluate_metrics_clientapp, 1, found)
+        if evaluate_fn is not None:
+            _keep(result.evaluate_metrics_serverapp, 1, evaluate_fn(1, arrays))
+        for line in str(self.report_).splitlines():
+            log.info("%s", line)
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask every node for its statistics, in the first round only."""
+        self._asked = []
+        if server_round > 1 and self._fit.model is not None:
+            return []
+        self._fit = OneShotFit(self._settings)
+        began = time.perf_counter()
+        nodes = self._nodes(grid, self.fraction_train)
+        self._fit.seconds["wait"] = time.perf_counter() - began
+        content = wire.train_request({**config, "server-round": server_round})
+        self._asked = _messages(content, nodes, MessageType.TRAIN)
+        self._fit.bytes_down += self._sent_bytes(self._asked)
+        log.info("configure_train: asked %d nodes", len(nodes))
+        return self._asked
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Fold the answers, solve, and return coefficients and intercept."""
+        if server_round > 1 and self._fit.model is not None:
+            return None, None
+        fit = self._fit
+        began = time.perf_counter()
+        names = _NodeNames(self._asked)
+        for reply in replies:
+            fit.bytes_up += self._size(reply)
+            self._take(names, reply)
+        fit.refuse_silent(names.all, f"no answer within {self._timeout:g} s")
+        fit.seconds["train"] = time.perf_counter() - began
+        for client, reason in fit.fold.failures.items():
+            log.warning("aggregate_train: client %s left out: %s", client, reason)
+        model = fit.finish()
+        arrays = wire.model_arrays(model)
+        self.report_.fedavg_rounds = self._fedavg_rounds(arrays)
+        metrics = {"num-examples": model.n_rows_, "num-clients": model.n_clients_}
+        if model.r2_ is not None:
+            metrics["train-r2"] = model.r2_
+        return arrays, MetricRecord(metrics)
+
+    def _take(self, names: _NodeNames, reply: Message) -> None:
+        client, fold = names.of(reply), self._fit.fold
+        if client is None:
+            fold.refuse(str(reply.metadata.src_node_id), "was not asked")
+        elif reply.has_error():
+            fold.refuse(client, wire.tidy_reason(reply.error.reason))
+        else:
+            try:
+                fold.add(client, wire.read_statistics(reply.content))
+            except FedRidgeError as error:
+                fold.refuse(client, str(error))
+            except Exception as error:  # hostile input must not end the round
+                log.debug("unreadable answer", exc_info=error)
+                fold.refuse(client, f"unreadable answer ({type(error).__name__})")
+
+    # ---- evaluation -----------------------------------------------------------
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send the model to be evaluated, once."""
+        self._asked = []
+        if self.fraction_evaluate == 0 or self._fit.report is None or server_round > 1:
+            return []
+        nodes = self._nodes(grid, self.fraction_evaluate)
+        content = wire.evaluate_request(
+            wire.model_arrays(self.model_), {**config, "server-round": server_round}
+        )
+        self._asked = _messages(content, nodes, MessageType.EVALUATE)
+        self.report_.bytes_down += self._sent_bytes(self._asked)
+        log.info("configure_evaluate: asked %d nodes", len(nodes))
+        return self._asked
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Average the clients' errors and R², weighted by rows."""
+        if not self._asked and server_round > 1:
+            return None
+        began = time.perf_counter()
+        names = _NodeNames(self._asked)
+        found: dict[str, Evaluation] = {}
+        failed: dict[str, str] = {}
+        up = 0
+        for reply in replies:
+            up += self._size(reply)
+            client = names.of(reply)
+            if client is None or client in found:
+                continue
+            try:
+                if reply.has_error():
+                    raise FedRidgeError(wire.tidy_reason(reply.error.reason))
+                found[client] = wire.read_evaluation(reply.content)
+            except Exception as error:
+                failed[client] = str(error)
+        if not names.all and not found:
+            return None
+        for client in names.all:
+            if client not in found and client not in failed:
+                failed[client] = f"no answer within {self._timeout:g} s"
+        averaged = average_evaluations(list(found.values()))
+        report = self.report_
+        report.bytes_up += up
+        report.seconds["evaluate"] = time.perf_counter() - began
+        report.evaluation, report.evaluation_failures = averaged, failed
+        return MetricRecord(dict(averaged)) if averaged else None
+
+    # ---- words ----------------------------------------------------------------
+
+    def summary(self) -> None:
+        """Log the settings."""
+        settings = self._settings
+        wanted = self.min_available_nodes
+        log.info(
+            "FedRidge: one round, alpha %g, intercept %s, standardize %s, nodes: %s, "
+            "valid answers needed: %d, evaluate round: %s",
+            settings.alpha,
+            settings.fit_intercept,
+            settings.standardize,
+            "until their number is stable" if wanted is None else f"at least {wanted}",
+            settings.min_clients,
+            "yes" if self.fraction_evaluate > 0 else "no",
+        )
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Say that `ServerAppComponents` drives the older strategies only."""
+        raise TypeError(
+            "fedridge_flwr.FedRidge is for the message API: call "
+            "FedRidge(...).start(grid=grid) in @app.main(). With ServerAppComponents "
+            "or server_fn use fedridge_flwr.LegacyFedRidge."
+        )
+
+    # ---- internals ------------------------------------------------------------
+
+    def _nodes(self, grid: Grid, fraction: float) -> list[int]:
+        wait_for_nodes(
+            lambda: len(set(grid.get_node_ids())),
+            self.min_available_nodes,
+            self._timeout,
+        )
+        nodes = sorted(set(grid.get_node_ids()))
+        if fraction < 1.0:
+            nodes = random.sample(nodes, max(1, round(fraction * len(nodes))))
+        return nodes
+
+    def _size(self, message: Message) -> int:
+        """Return the serialized size, measured once per size of content."""
+        if message.has_error():
+            return wire.message_bytes(message)
+        arrays = message.content.array_records.values()
+        key = tuple(len(array.data) for record in arrays for array in record.values())
+        if key not in self._sizes:
+            self._sizes[key] = wire.message_bytes(message)
+        return self._sizes[key]
+
+    def _sent_bytes(self, messages: list[Message]) -> int:
+        return wire.message_bytes(messages[0]) * len(messages) if messages else 0
+
+    def _fedavg_rounds(self, arrays: ArrayRecord) -> float | None:
+        if not self._asked:
+            return None
+        fit, asked = self._fit, len(self._asked)
+        down = Message(
+            RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})}),
+            dst_node_id=self._asked[0].metadata.dst_node_id,
+            message_type=MessageType.TRAIN,
+        )
+        metrics = MetricRecord({"num-examples": fit.fold.n_accepted})
+        up = Message(
+            RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=down
+        )
+        per_round = asked * (wire.message_bytes(down) + wire.message_bytes(up))
+        log.debug("one FedAvg round would cost %s", human_bytes(per_round))
+        return (fit.bytes_up + fit.bytes_down) / per_round
+
+
+class _NodeNames:
+    """Which node an answer belongs to.
+
+    Errors about dead nodes come with the SuperLink as their source, so answers are
+    matched by the request they reply to. Requests get their ids when they are sent.
+    """
+
+    def __init__(self, asked: Sequence[Message]) -> None:
+        self._asked = asked
+        self.all = {str(message.metadata.dst_node_id): None for message in asked}
+
+    @cached_property
+    def _by_request(self) -> dict[str, str]:
+        return {
+            message.metadata.message_id: str(message.metadata.dst_node_id)
+            for message in self._asked
+            if message.metadata.message_id
+        }
+
+    def of(self, reply: Message) -> str | None:
+        source = str(reply.metadata.src_node_id)
+        if not self.all:
+            return source
+        known = self._by_request.get(reply.metadata.reply_to_message_id)
+        if known is None and source in self.all:
+            return source
+        return known
+
+
+def _messages(content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
+    return [Message(content, dst_node_id=node, message_type=kind) for node in nodes]
+
+
+def _keep(history: dict[int, MetricRecord], key: int, found: MetricRecord | None) -> None:
+    if found is not None:
+        history[key] = found
+
+
+def _check_fraction(name: str, value: float) -> float:
+    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise FedRidgeError(f"{name} must be between 0 and 1, got {value!r}.")
+    if name == "fraction_train" and value == 0:
+        raise FedRidgeError("fraction_train must be above 0: someone has to answer.")
+    return float(value)
+
+
+def _fitted(value: Any) -> Any:
+    if value is None:
+        raise AttributeError("not fitted yet: call start(grid=grid) first.")
+    return value

@@ -1,0 +1,415 @@
+"""Records to statistics and back: the only place that knows the record keys.
+
+A request carries both forms at once, ``config`` for message-API clients and
+``fitins.*`` for NumPyClients, since a strategy cannot know who is out there. A
+client answers in the form it was asked in. Whatever arrives is checked before use.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common import Parameters
+from flwr.common.serde import message_to_proto
+from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
+from numpy.typing import NDArray
+
+from ..errors import DataError, FedRidgeError, ProtocolError
+from ..model import Evaluation, RidgeModel
+from ..plain import PlainStatistics
+from ..statistics import SufficientStatistics, packed_length
+
+__all__ = [
+    "PROTOCOL",
+    "PROTOCOL_KEY",
+    "check_request",
+    "decode_arrays",
+    "error_reply",
+    "evaluate_request",
+    "evaluation_metrics",
+    "evaluation_reply",
+    "is_legacy_request",
+    "message_bytes",
+    "model_arrays",
+    "model_from_arrays",
+    "read_evaluation",
+    "read_fields",
+    "read_statistics",
+    "readable_error",
+    "request_config",
+    "statistics_fields",
+    "statistics_reply",
+    "tidy_reason",
+    "train_request",
+]
+
+PROTOCOL = 1
+PROTOCOL_KEY = "fedridge-protocol"
+_NAMES_KEY = "feature-names"
+_ERROR_KEY = "error"
+_LONGEST_REASON = 400
+_LARGEST_COUNT = 2**53
+
+
+# ---- requests --------------------------------------------------------------------
+
+
+def train_request(config: Mapping[str, Any]) -> RecordDict:
+    """Return the request for statistics, understood by clients of both APIs."""
+    return _request("fitins", ArrayRecord(), config)
+
+
+def evaluate_request(arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
+    """Return the request to evaluate a model."""
+    return _request("evaluateins", arrays, config)
+
+
+def _request(form: str, arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
+    marked = {**config, PROTOCOL_KEY: PROTOCOL}
+    scalars = {k: v for k, v in marked.items() if not isinstance(v, list)}
+    # The older form knows no empty record, only a record of one empty array.
+    legacy = arrays if len(arrays) else parameters_to_arrayrecord(_NO_ARRAYS, True)
+    return RecordDict(
+        {
+            "arrays": arrays,
+            "config": ConfigRecord(marked),
+            f"{form}.parameters": legacy,
+            f"{form}.config": ConfigRecord(scalars),
+        }
+    )
+
+
+_NO_ARRAYS = Parameters(tensors=[], tensor_type="numpy.ndarray")
+
+
+def is_legacy_request(content: RecordDict) -> bool:
+    """Whether only the older form is there, so the answer must have it too."""
+    return "config" not in content.config_records
+
+
+def request_config(content: RecordDict) -> Mapping[str, Any]:
+    """Return the configuration of a request of either form."""
+    for key in ("config", "fitins.config", "evaluateins.config"):
+        if key in content.config_records:
+            return content.config_records[key]
+    return {}
+
+
+def check_request(config: Mapping[str, Any]) -> None:
+    """Refuse requests of strategies that are not ours, or of another version."""
+    version = config.get(PROTOCOL_KEY)
+    if version is None:
+        raise ProtocolError(
+            "the server's strategy is not FedRidge, and would average the statistics "
+            "as if they were weights: use FedRidge (or LegacyFedRidge with "
+            "ServerAppComponents) as the strategy."
+        )
+    if version != PROTOCOL:
+        raise ProtocolError(
+            f"the server speaks version {version!r} of the FedRidge protocol, this "
+            f"client {PROTOCOL}: install the same fedridge-flwr on both sides."
+        )
+
+
+# ---- statistics ------------------------------------------------------------------
+
+
+def statistics_fields(
+    stats: SufficientStatistics, share_names: bool
+) -> dict[str, bool | int | str]:
+    """Return what travels beside the packed array, as scalars of both APIs."""
+    fields: dict[str, bool | int | str] = {
+        PROTOCOL_KEY: PROTOCOL,
+        "kind": "centred",
+        "n-features": stats.n_features,
+        "n-targets": stats.n_targets,
+        "y-is-1d": stats.y_is_1d,
+    }
+    if stats.feature_hash is not None:
+        fields["feature-hash"] = stats.feature_hash
+    if share_names and stats.feature_names is not None:
+        fields[_NAMES_KEY] = json.dumps(stats.feature_names)
+    return fields
+
+
+def statistics_reply(stats: SufficientStatistics, share_names: bool) -> RecordDict:
+    """Return the answer to a message-API request."""
+    return RecordDict(
+        {
+            "arrays": ArrayRecord({"statistics": FlowerArray(stats.to_array())}),
+            "metrics": MetricRecord({"num-examples": stats.count}),
+            "config": ConfigRecord(dict(statistics_fields(stats, share_names))),
+        }
+    )
+
+
+def error_reply(reason: str) -> RecordDict:
+    """Return a refusal as readable content instead of a traceback."""
+    return RecordDict(
+        {"config": ConfigRecord({PROTOCOL_KEY: PROTOCOL, _ERROR_KEY: reason})}
+    )
+
+
+def read_statistics(content: RecordDict) -> SufficientStatistics | PlainStatistics:
+    """Return the statistics in an answer of either form, or raise what is wrong."""
+    _raise_refusal(content)
+    fields = _first(content.config_records, "config", "fitres.metrics") or {}
+    arrays = _first(content.array_records, "arrays", "fitres.parameters")
+    if arrays is None:
+        raise ProtocolError("the answer has no arrays.")
+    count = _count_of(content)
+    return read_fields(fields, decode_arrays(arrays), count)
+
+
+def read_fields(
+    fields: Mapping[str, Any], arrays: list[NDArray[Any]], count: Any
+) -> SufficientStatistics | PlainStatistics:
+    """Return the statistics given by arrays and what travels beside them."""
+    if PROTOCOL_KEY not in fields:
+        return _plain(arrays, count)
+    if fields[PROTOCOL_KEY] != PROTOCOL:
+        raise ProtocolError(
+            f"the client speaks version {tidy_reason(repr(fields[PROTOCOL_KEY]))} of "
+            f"the FedRidge protocol, the server {PROTOCOL}: install the same "
+            "fedridge-flwr on both sides."
+        )
+    if fields.get("kind") != "centred":
+        raise ProtocolError(
+            f"unknown kind of statistics {tidy_reason(repr(fields.get('kind')))}."
+        )
+    if len(arrays) != 1:
+        raise ProtocolError(f"expected one array of statistics, got {len(arrays)}.")
+    d, t = _size(fields, "n-features"), _size(fields, "n-targets")
+    expected = packed_length(d, t)
+    if arrays[0].shape != (expected,):
+        raise ProtocolError(
+            f"statistics of {d} features and {t} target(s) have {expected} numbers, "
+            f"got an array of shape {arrays[0].shape}."
+        )
+    digest = fields.get("feature-hash")
+    if not (digest is None or isinstance(digest, str)):
+        raise ProtocolError("the hash of the feature names is not text.")
+    return SufficientStatistics.from_array(
+        arrays[0],
+        d,
+        t,
+        count=_check_count(count),
+        feature_names=_names_of(fields),
+        feature_hash=digest,
+        y_is_1d=fields.get("y-is-1d") is True,
+    )
+
+
+def _plain(arrays: list[NDArray[Any]], count: Any) -> PlainStatistics:
+    if len(arrays) != 2:
+        raise ProtocolError(
+            "the answer is neither FedRidge statistics nor the two arrays [G, h]: it "
+            f"has {len(arrays)} array(s)."
+        )
+    return PlainStatistics.from_arrays(arrays[0], arrays[1], _check_count(count))
+
+
+def _names_of(fields: Mapping[str, Any]) -> list[str] | None:
+    text = fields.get(_NAMES_KEY)
+    if text is None:
+        return None
+    try:
+        names = json.loads(text)
+    except (TypeError, ValueError):
+        names = None
+    if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+        raise ProtocolError("the feature names are not a list of text.")
+    return names
+
+
+def _size(fields: Mapping[str, Any], key: str) -> int:
+    value = fields.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 10**6:
+        raise ProtocolError(f"{key} must be a positive whole number.")
+    return value
+
+
+def _count_of(content: RecordDict) -> Any:
+    metrics = _first(content.metric_records, "metrics", "fitres.num_examples")
+    if metrics is None:
+        return None
+    return metrics.get("num-examples", metrics.get("num_examples"))
+
+
+def _check_count(count: Any) -> int:
+    if (
+        not isinstance(count, int)
+        or isinstance(count, bool)
+        or not 0 <= count < _LARGEST_COUNT
+    ):
+        raise ProtocolError(
+            f"num-examples must be a whole number of rows, got {tidy_reason(repr(count))}."
+        )
+    return count
+
+
+def _first(records: Mapping[str, Any], *keys: str) -> Any:
+    for key in keys:
+        if key in records:
+            return records[key]
+    return None
+
+
+def _raise_refusal(content: RecordDict) -> None:
+    fields = content.config_records.get("config", {})
+    if _ERROR_KEY in fields:
+        raise ProtocolError(tidy_reason(str(fields[_ERROR_KEY])))
+    for key in ("fitres.status", "evaluateres.status"):
+        status = content.config_records.get(key, {})
+        if status.get("code", 0) != 0:
+            raise ProtocolError(tidy_reason(str(status.get("message", ""))))
+
+
+# ---- arrays ----------------------------------------------------------------------
+
+
+def decode_arrays(record: ArrayRecord) -> list[NDArray[Any]]:
+    """Return the arrays of a record without trusting their headers."""
+    return [decode_array(bytes(array.data)) for array in record.values() if array.data]
+
+
+def decode_array(data: bytes) -> NDArray[Any]:
+    """Read an array in NumPy's own format; no pickle, no size beyond what is there.
+
+    `numpy.load` would allocate whatever shape the header claims before it looks at
+    the data, so the header is read first and held against the number of bytes.
+    """
+    stream = io.BytesIO(data)
+    try:
+        major, _ = np.lib.format.read_magic(stream)
+        read = {
+            1: np.lib.format.read_array_header_1_0,
+            2: np.lib.format.read_array_header_2_0,
+        }[major]
+        shape, fortran, dtype = read(stream)
+    except (ValueError, KeyError, TypeError, SyntaxError) as error:
+        raise ProtocolError("an array is not in NumPy's format.") from error
+    if dtype.hasobject or dtype.kind not in "biufc":
+        raise ProtocolError(f"an array has dtype {dtype}, expected numbers.")
+    start = stream.tell()
+    if min(shape, default=1) < 0:
+        raise ProtocolError(f"an array claims the shape {shape}.")
+    if math.prod(shape) * dtype.itemsize != len(data) - start:
+        raise ProtocolError(
+            f"an array claims the shape {shape} of {dtype}, which is not the "
+            f"{len(data) - start} bytes it has."
+        )
+    flat = np.frombuffer(data, dtype=dtype, offset=start)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def model_arrays(model: RidgeModel) -> ArrayRecord:
+    """Return coefficients and intercept as the record that `Result.arrays` holds."""
+    return ArrayRecord(
+        {
+            "coef": FlowerArray(np.ascontiguousarray(model.coef_)),
+            "intercept": FlowerArray(np.atleast_1d(np.asarray(model.intercept_))),
+        }
+    )
+
+
+def model_from_arrays(arrays: list[NDArray[Any]]) -> RidgeModel:
+    """Return a model that can predict, from the arrays of an evaluate request."""
+    if len(arrays) != 2:
+        raise ProtocolError(
+            f"expected the arrays [coef, intercept] of a model, got {len(arrays)}."
+        )
+    coef, intercept = (np.asarray(array, dtype=np.float64) for array in arrays)
+    if coef.ndim == 1:
+        good = intercept.shape == (1,)
+    else:
+        good = coef.ndim == 2 and intercept.shape == (coef.shape[0],)
+    if not good or not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise ProtocolError(
+            f"coef of shape {coef.shape} and intercept of shape {intercept.shape} are "
+            "not a model."
+        )
+    return RidgeModel(
+        coef=coef,
+        intercept=float(intercept[0]) if coef.ndim == 1 else intercept,
+        alpha=float("nan"),
+    )
+
+
+# ---- evaluation ------------------------------------------------------------------
+
+
+def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """Return what a client tells of its evaluation, beside the number of rows."""
+    return {"mse": evaluation.mse, "r2": evaluation.r2}
+
+
+def evaluation_reply(evaluation: Evaluation) -> RecordDict:
+    """Return the answer to a message-API request."""
+    metrics = {**evaluation_metrics(evaluation), "num-examples": evaluation.n_rows}
+    return RecordDict({"metrics": MetricRecord(metrics)})
+
+
+def read_evaluation(content: RecordDict) -> Evaluation:
+    """Return the evaluation in an answer of either form, or raise what is wrong.
+
+    A client of somebody else's may call its mean squared error ``loss``, and need
+    not know R².
+    """
+    _raise_refusal(content)
+    found: dict[str, Any] = {}
+    for key in ("evaluateres.num_examples", "evaluateres.loss", "metrics"):
+        found.update(content.metric_records.get(key, {}))
+    found.update(content.config_records.get("evaluateres.metrics", {}))
+    count = _check_count(found.get("num-examples", found.get("num_examples")))
+    mse = found.get("mse", found.get("loss"))
+    if not isinstance(mse, int | float) or not math.isfinite(mse) or mse < 0:
+        raise ProtocolError("mse must be a finite number, zero or more.")
+    r2 = found.get("r2", float("nan"))
+    if not isinstance(r2, int | float) or (not math.isnan(r2) and not -1e300 < r2 <= 1):
+        raise ProtocolError("r2 must be a number of at most 1.")
+    return Evaluation(float(mse), float(r2), count)
+
+
+# ---- sizes and words -------------------------------------------------------------
+
+
+def message_bytes(message: Message) -> int:
+    """Return the size of a message as serialized for the wire."""
+    return int(message_to_proto(message).ByteSize())
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def tidy_reason(text: str) -> str:
+    """Return the telling line of an error that a client or Ray sent.
+
+    Examples
+    --------
+    >>> tidy_reason("<class 'X'>:<'\\x1b[36mray::run()\\x1b[39m\\n  File ...\\nE: no file'>")
+    'E: no file'
+    """
+    plain = _COLOUR.sub("", text).replace("\\n", "\n")
+    plain = plain.rsplit("Message: ", 1)[-1]
+    lines = [line.strip() for line in plain.splitlines() if line.strip(" '>\t")]
+    last = lines[-1] if lines else "no reason given"
+    last = "".join(c if c.isprintable() else " " for c in last.rstrip("'>")).strip()
+    return last[:_LONGEST_REASON] if last else "no reason given"
+
+
+def readable_error(error: Exception, share_names: bool) -> str:
+    """Return what a client tells the server about an error of its own."""
+    if isinstance(error, DataError) and not share_names:
+        return error.anonymous()
+    if isinstance(error, FedRidgeError):
+        return str(error)
+    return tidy_reason(f"{type(error).__name__}: {error}")

@@ -1,0 +1,159 @@
+"""One federated fit from the first answer to the report, whatever carries it.
+
+The strategies of both Flower APIs translate their messages and leave every decision
+to `OneShotFit`: fold, solve, tell.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import FedRidgeError, NotEnoughClientsError
+from .fold import Fold
+from .model import Evaluation, RidgeModel
+from .report import FitReport
+from .solve import Statistics, check_alpha, solve
+from .spectrum import spectrum
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["FitSettings", "OneShotFit", "average_evaluations"]
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What to solve, from how many clients, and where the model goes."""
+
+    alpha: float = 1.0
+    fit_intercept: bool = True
+    standardize: bool = False
+    min_clients: int = 1
+    feature_names: Sequence[str] | None = None
+    on_model: Callable[[RidgeModel], object] | None = None
+    save_model: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that would only fail after the round."""
+        check_alpha(self.alpha)
+        if self.min_clients < 1:
+            raise FedRidgeError(
+                f"at least one client is needed, got a minimum of {self.min_clients}."
+            )
+        if self.on_model is not None and not callable(self.on_model):
+            raise FedRidgeError("on_model must be a function of the fitted model.")
+
+
+@dataclass
+class OneShotFit:
+    """The state of one fit.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import SufficientStatistics
+    >>> fit = OneShotFit(FitSettings(alpha=0.0))
+    >>> for k in range(3):
+    ...     X = [[k + 0.0], [k + 1.0]]
+    ...     part = SufficientStatistics.from_data(X, [k, k + 1])
+    ...     fit.fold.add(f"client {k}", part)
+    >>> fit.finish()
+    RidgeModel(alpha=0.0, 1 feature, 6 rows, 3 clients, R²=1)
+    """
+
+    settings: FitSettings
+    fold: Fold = field(init=False)
+    statistics: Statistics | None = None
+    model: RidgeModel | None = None
+    report: FitReport | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def __post_init__(self) -> None:
+        """Start with nobody."""
+        settings = self.settings
+        names = settings.feature_names
+        self.fold = Fold(
+            accept_plain=not (settings.fit_intercept or settings.standardize),
+            feature_names=None if names is None else tuple(names),
+        )
+
+    def refuse_silent(self, asked: Iterable[str], reason: str) -> None:
+        """Name everybody who was asked and has not been heard of."""
+        for client in asked:
+            if client not in self.fold.answered:
+                self.fold.refuse(client, reason)
+
+    def finish(self) -> RidgeModel:
+        """Solve, write the report, and hand the model on."""
+        began = time.perf_counter()
+        settings = self.settings
+        total = self.fold.finish()
+        taken = len(self.fold.participants)
+        if total is None or taken < settings.min_clients:
+            raise NotEnoughClientsError(self._too_few(taken))
+        self.statistics = total
+        model = solve(
+            total,
+            settings.alpha,
+            fit_intercept=settings.fit_intercept,
+            standardize=settings.standardize,
+        )
+        self.model = model
+        self.seconds["solve"] = time.perf_counter() - began
+        self.report = FitReport(
+            participants=self.fold.participants,
+            failures=self.fold.failures,
+            repeated=self.fold.repeated,
+            n_rows=total.count,
+            n_features=total.n_features,
+            n_targets=total.n_targets,
+            alpha=model.alpha_,
+            bytes_up=self.bytes_up,
+            bytes_down=self.bytes_down,
+            seconds=self.seconds,
+            spectrum=spectrum(total, model),
+        )
+        if settings.save_model is not None:
+            model.save(Path(settings.save_model).absolute())
+        if settings.on_model is not None:
+            settings.on_model(model)
+        return model
+
+    def _too_few(self, taken: int) -> str:
+        failures = self.fold.failures
+        lines = [
+            f"{taken} valid answer(s), at least {self.settings.min_clients} needed."
+        ]
+        for client, reason in list(failures.items())[:10]:
+            lines.append(f"  client {client}: {reason}")
+        if len(failures) > 10:
+            lines.append(f"  ... and {len(failures) - 10} more")
+        return "\n".join(lines)
+
+
+def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    """Average MSE and R² over clients, weighted by rows, as Flower does.
+
+    The mean MSE is the MSE over all rows. The mean R² is a mean of clients' own R²,
+    over those that have one; it is not the R² over all rows.
+
+    Examples
+    --------
+    >>> average_evaluations([Evaluation(1.0, 0.5, 10), Evaluation(4.0, 0.2, 20)])
+    {'mse': 3.0, 'r2': 0.3, 'num-examples': 30.0}
+    """
+    rows = sum(evaluation.n_rows for evaluation in evaluations)
+    if rows == 0:
+        return {}
+    averaged = {"mse": sum(e.mse * e.n_rows for e in evaluations) / rows}
+    with_r2 = [e for e in evaluations if not math.isnan(e.r2)]
+    if with_r2:
+        weight = sum(e.n_rows for e in with_r2)
+        averaged["r2"] = sum(e.r2 * e.n_rows for e in with_r2) / weight
+    return {**averaged, "num-examples": float(rows)}

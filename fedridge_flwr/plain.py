@@ -1,0 +1,162 @@
+"""`PlainStatistics`: the paper's own pair (G, h), with nothing beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .errors import StatisticsError
+from .rows import Array
+from .statistics import SufficientStatistics
+
+__all__ = ["PlainStatistics"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PlainStatistics:
+    """Gram matrix G = X'X and moments h = X'Y, merged by addition.
+
+    This is what Algorithm 1 of the paper sends. It solves the problem without
+    intercept; the means, variances and Y'Y that an intercept, standardisation or R²
+    would need are not in it, and asking for them is an error that says so.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.eye(3), np.ones(3)
+    >>> a = PlainStatistics.from_arrays(X.T @ X, X.T @ y, count=3)
+    >>> (a + a).gram.diagonal()
+    array([2., 2., 2.])
+    """
+
+    count: int
+    gram: Array
+    moment: Array
+    y_is_1d: bool = True
+    n_clients: int = 1
+
+    @classmethod
+    def from_arrays(cls, gram: Any, moment: Any, count: int) -> PlainStatistics:
+        """Check G, full or packed as its upper triangle row by row, and h.
+
+        Parameters
+        ----------
+        gram : ndarray of shape (d, d) or (d (d + 1) / 2,)
+            Gram matrix.
+        moment : ndarray of shape (d,) or (d, t)
+            Moments.
+        count : int
+            Number of rows.
+        """
+        gram, moment = np.asarray(gram), np.asarray(moment)
+        for name, array in (("G", gram), ("h", moment)):
+            if array.dtype.kind not in "iuf":
+                raise StatisticsError(f"{name} must be real numbers, not {array.dtype}.")
+            if not np.isfinite(array).all():
+                bad = int(np.count_nonzero(~np.isfinite(array)))
+                raise StatisticsError(f"{name} has {bad} NaN or infinite numbers.")
+        if count < 0:
+            raise StatisticsError(f"the row count is negative: {count}.")
+        if moment.ndim not in (1, 2) or moment.size == 0:
+            raise StatisticsError(
+                f"h must have shape (d,) or (d, t), got {moment.shape}."
+            )
+        full = _full_gram(gram.astype(np.float64), moment.shape[0])
+        return cls(
+            count=count,
+            gram=full,
+            moment=moment.astype(np.float64).reshape(moment.shape[0], -1),
+            y_is_1d=moment.ndim == 1,
+        )
+
+    @classmethod
+    def from_statistics(cls, stats: SufficientStatistics) -> PlainStatistics:
+        """Keep of the full statistics only G and h."""
+        return cls(
+            count=stats.count,
+            gram=stats.gram,
+            moment=stats.moment,
+            y_is_1d=stats.y_is_1d,
+            n_clients=stats.n_clients,
+        )
+
+    def __add__(self, other: object) -> PlainStatistics:
+        """Merge: G and h add up."""
+        if not isinstance(other, PlainStatistics):
+            return NotImplemented
+        if self.moment.shape != other.moment.shape:
+            raise StatisticsError(
+                f"h of shape {self.moment.shape} on one side, {other.moment.shape} on "
+                "the other: bring every client to the same columns."
+            )
+        return replace(
+            self,
+            count=self.count + other.count,
+            gram=self.gram + other.gram,
+            moment=self.moment + other.moment,
+            y_is_1d=self.y_is_1d and other.y_is_1d,
+            n_clients=self.n_clients + other.n_clients,
+        )
+
+    def __radd__(self, other: object) -> PlainStatistics:
+        """Let ``sum([...])`` start from 0."""
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return self.moment.shape[0]
+
+    @property
+    def n_targets(self) -> int:
+        """Number of targets t."""
+        return self.moment.shape[1]
+
+    @property
+    def feature_names(self) -> None:
+        """Names never travel in the plain form."""
+        return None
+
+    def __repr__(self) -> str:
+        """Show what was counted, not the numbers."""
+        return (
+            f"PlainStatistics({self.count} rows, {self.n_features} features, "
+            f"{self.n_targets} targets)"
+        )
+
+
+def _full_gram(gram: Array, n_features: int) -> Array:
+    if gram.ndim == 1:
+        expected = n_features * (n_features + 1) // 2
+        if gram.size != expected:
+            raise StatisticsError(
+                f"a packed G of {n_features} features has {expected} numbers, "
+                f"got {gram.size}."
+            )
+        upper = ~np.tri(n_features, k=-1, dtype=bool)
+        full = np.empty((n_features, n_features))
+        full[upper] = gram
+        full.T[upper] = gram
+    elif gram.shape == (n_features, n_features):
+        full = (gram + gram.T) / 2.0
+        if np.abs(gram - full).max() > 1e-9 * np.abs(gram).max():
+            raise StatisticsError("G is not symmetric.")
+    else:
+        raise StatisticsError(
+            f"G must have shape ({n_features}, {n_features}) or be its packed upper "
+            f"triangle, got {gram.shape}."
+        )
+    diagonal = np.diagonal(full)
+    if (diagonal < 0).any():
+        raise StatisticsError(f"{int((diagonal < 0).sum())} sums of squares in G are "
+                              "negative.")
+    size = np.sqrt(diagonal)
+    if not (diagonal < 1e150).all():
+        raise StatisticsError("G has numbers above 1e150 that would overflow.")
+    if (np.abs(full) > (1 + 1e-6) * np.outer(size, size) + 1e-300).any():
+        raise StatisticsError("G is not a Gram matrix: a cosine exceeds 1.")
+    return full

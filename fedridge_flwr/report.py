@@ -1,0 +1,203 @@
+"""`FitReport`: who took part, what it cost, and how well posed the answer is."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .spectrum import Spectrum
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["FitReport", "human_bytes", "text_table"]
+
+_SHOWN_FAILURES = 20
+
+
+@dataclass
+class FitReport:
+    """Account of one federated fit; ``print(report)`` shows it.
+
+    Attributes
+    ----------
+    participants : list of str
+        Clients whose rows are in the model.
+    failures : dict of str to str
+        Clients that are not, and why.
+    repeated : list of str
+        Clients that answered more than once; they count once.
+    n_rows, n_features, n_targets : int
+        Size of the problem.
+    alpha : float
+        Penalty used.
+    bytes_up, bytes_down : int
+        Sizes of all messages as serialized.
+    seconds : dict of str to float
+        Time per phase.
+    spectrum : Spectrum or None
+        The paper's run-time quantities.
+    fedavg_rounds : float or None
+        Rounds of FedAvg on these clients that would cost as many bytes, measured.
+    evaluation : dict of str to float or None
+        Aggregated evaluation, if there was an evaluate round.
+    evaluation_failures : dict of str to str
+        Clients that did not evaluate, and why.
+    """
+
+    participants: list[str]
+    failures: dict[str, str]
+    n_rows: int
+    n_features: int
+    n_targets: int
+    alpha: float
+    repeated: list[str] = field(default_factory=list)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    spectrum: Spectrum | None = None
+    fedavg_rounds: float | None = None
+    evaluation: dict[str, float] | None = None
+    evaluation_failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def fedavg_rounds_paper(self) -> float:
+        """The paper's break-even (d + 5) / 4 (Corollary 2), which counts numbers."""
+        return (self.n_features + 5) / 4
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able values; what is not finite becomes None."""
+        content = asdict(self)
+        content["fedavg_rounds_paper"] = self.fedavg_rounds_paper
+        if self.spectrum is not None:
+            content["spectrum"]["vacuous"] = self.spectrum.vacuous
+        cleaned: dict[str, Any] = _finite(content)
+        return cleaned
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as JSON."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        """Return the report as a readable table."""
+        size = f"{self.n_rows} rows, {self.n_features} features"
+        rows = [
+            ("clients", f"{len(self.participants)} in, {len(self.failures)} out"),
+            ("data", f"{size}, {self.n_targets} target(s)"),
+            ("alpha", f"{self.alpha:g}"),
+            (
+                "bytes",
+                f"{human_bytes(self.bytes_up)} up, "
+                f"{human_bytes(self.bytes_down)} down",
+            ),
+            (
+                "seconds",
+                ", ".join(f"{name} {time:.2f}" for name, time in self.seconds.items()),
+            ),
+        ]
+        if self.fedavg_rounds is not None:
+            rows.append(
+                (
+                    "same bytes",
+                    f"{self.fedavg_rounds:.1f} rounds of FedAvg "
+                    f"(paper: {self.fedavg_rounds_paper:.1f})",
+                )
+            )
+        rows += self._spectrum_rows()
+        if self.evaluation is not None:
+            found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())
+            rows.append(("evaluation", found))
+        lines = ["One-shot federated ridge"]
+        lines += [f"  {name:<10}  {value}" for name, value in rows]
+        lines += _failure_lines("left out", self.failures)
+        lines += _failure_lines("did not evaluate", self.evaluation_failures)
+        if self.repeated:
+            lines.append(f"  answered twice, counted once: {', '.join(self.repeated)}")
+        return "\n".join(lines)
+
+    def _spectrum_rows(self) -> list[tuple[str, str]]:
+        found = self.spectrum
+        if found is None:
+            return []
+        if found.shrinkage_bound is None:
+            shrinkage = "no unpenalised solution to compare with"
+        else:
+            shrinkage = (
+                f"|w - w*| = {found.shrinkage:.3g}, bound {found.shrinkage_bound:.3g}"
+            )
+        if found.vacuous:
+            shrinkage += " (bound vacuous: coverage far below alpha)"
+        return [
+            (
+                "coverage",
+                f"lambda_min {found.coverage:.4g}, lambda_max {found.lambda_max:.4g}",
+            ),
+            ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
+            ("shrinkage", shrinkage),
+        ]
+
+
+def human_bytes(size: float) -> str:
+    """Return a size with a unit.
+
+    Examples
+    --------
+    >>> human_bytes(512), human_bytes(848_180), human_bytes(41_200_000)
+    ('512 B', '848.2 kB', '41.2 MB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def text_table(heads: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table whose columns also line up as plain text.
+
+    Examples
+    --------
+    >>> print(text_table(["method", "MSE"], [["One-Shot", "0.01"]]))
+    | method   |  MSE |
+    | :------- | ---: |
+    | One-Shot | 0.01 |
+    """
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    ruler = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (w - 1)}:" for w in widths[1:])]
+
+    def line(cells: list[str]) -> str:
+        first = f"{cells[0]:<{widths[0]}}"
+        rest = [f"{c:>{w}}" for c, w in zip(cells[1:], widths[1:], strict=True)]
+        return "| " + " | ".join([first, *rest]) + " |"
+
+    return "\n".join([line(heads), line(ruler), *(line(row) for row in rows)])
+
+
+def _failure_lines(title: str, failures: dict[str, str]) -> list[str]:
+    if not failures:
+        return []
+    lines = [f"  {title}:"]
+    for client, reason in list(failures.items())[:_SHOWN_FAILURES]:
+        lines.append(f"    client {client}: {reason}")
+    if len(failures) > _SHOWN_FAILURES:
+        lines.append(f"    ... and {len(failures) - _SHOWN_FAILURES} more")
+    return lines
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

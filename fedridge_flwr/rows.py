@@ -1,0 +1,293 @@
+"""Rows as users hold them: checked once, then handed out as float64 blocks.
+
+NumPy arrays of any real dtype and memory order, pandas frames and SciPy sparse
+matrices all become a `Rows`; whoever needs the numbers asks for one block of rows
+at a time, so no copy of the whole is ever made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from .errors import DataError
+
+__all__ = ["BLOCK_BYTES", "Array", "Block", "Rows", "check_rows", "finite_block"]
+
+Array: TypeAlias = NDArray[np.float64]
+
+BLOCK_BYTES = 8 << 20
+"""Size of a dense float64 block. A block, its copy and a product stay below 64 MB."""
+
+_REAL_KINDS = "biuf"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A few consecutive rows: X dense or CSR, Y (n, t), weights (n,) or None."""
+
+    X: Any
+    Y: NDArray[Any]
+    weight: Array | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked rows [X Y] with weights, ready to be read block by block."""
+
+    X: Any
+    Y: Any
+    weight: Array | None
+    n_rows: int
+    n_features: int
+    n_targets: int
+    y_is_1d: bool
+    feature_names: tuple[str, ...] | None
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield all rows in order, `BLOCK_BYTES` of float64 at a time."""
+        height = self._block_height()
+        for start in range(0, self.n_rows, height):
+            part = slice(start, min(start + height, self.n_rows))
+            weight = None if self.weight is None else self.weight[part]
+            yield Block(_slice(self.X, part), _targets(self.Y, part), weight)
+
+    def _block_height(self) -> int:
+        width = self.n_features + self.n_targets
+        if sparse.issparse(self.X):
+            per_row = self.n_targets + 3 * (self.X.nnz / max(self.n_rows, 1) + 1)
+            return max(1, int(BLOCK_BYTES / (8 * per_row)))
+        return max(1, BLOCK_BYTES // (8 * width))
+
+    def column_name(self, column: int) -> str | None:
+        """Return the name of a feature column, if names are known."""
+        return None if self.feature_names is None else self.feature_names[column]
+
+    def refuse_bad_values(self) -> None:
+        """Raise a `DataError` that names and counts what is not finite or too large."""
+        counts: NDArray[np.int64] = np.zeros(
+            self.n_features + self.n_targets, dtype=np.int64
+        )
+        for block in self.blocks():
+            counts[: self.n_features] += _nonfinite_per_column(block.X)
+            counts[self.n_features :] += _nonfinite_per_column(block.Y)
+        bad = np.flatnonzero(counts)
+        features = bad[bad < self.n_features]
+        if features.size:
+            raise DataError(
+                f"X has {counts[features].sum()} NaN or infinite values in {{columns}} "
+                f"({', '.join(str(n) for n in counts[features][:6])} of "
+                f"{self.n_rows} rows). Remove or impute them before the fit.",
+                features.tolist(),
+                self.feature_names,
+            )
+        if bad.size:
+            raise DataError(
+                f"y has {counts[bad].sum()} NaN or infinite values in {{columns}} "
+                f"({self.n_rows} rows). Remove those rows before the fit.",
+                (bad - self.n_features).tolist(),
+            )
+        raise DataError(
+            "values of X or y are so large that their squares overflow float64. "
+            "Change the unit of the largest columns."
+        )
+
+
+def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
+    """Check shapes, types and weights of rows; values are checked as they are read.
+
+    Parameters
+    ----------
+    X : array-like, data frame or sparse matrix of shape (n, d)
+        Features.
+    y : array-like of shape (n,) or (n, t)
+        Targets.
+    sample_weight : array-like of shape (n,), optional
+        Non-negative weights.
+    """
+    X, names = _check_features(X)
+    Y = _check_targets(y)
+    n_rows, n_features = X.shape
+    if Y.shape[0] != n_rows:
+        raise DataError(
+            f"X has {n_rows} rows but y has {Y.shape[0]}: "
+            "every row of X needs its own target."
+        )
+    return Rows(
+        X=X,
+        Y=Y,
+        weight=_check_weights(sample_weight, n_rows),
+        n_rows=n_rows,
+        n_features=n_features,
+        n_targets=1 if Y.ndim == 1 else Y.shape[1],
+        y_is_1d=Y.ndim == 1,
+        feature_names=names,
+    )
+
+
+def finite_block(X: Any) -> Any:
+    """Return features as float64, dense or CSR; a `DataError` names bad columns."""
+    X, names = _check_features(X)
+    block = _slice(X, slice(0, X.shape[0]))
+    bad = np.flatnonzero(_nonfinite_per_column(block))
+    if bad.size:
+        raise DataError("X has NaN or infinite values in {columns}.", bad, names)
+    return block if sparse.issparse(block) else np.asarray(block, dtype=np.float64)
+
+
+def _is_frame(data: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(data, pandas.DataFrame | pandas.Series)
+
+
+def _check_features(X: Any) -> tuple[Any, tuple[str, ...] | None]:
+    names = None
+    if _is_frame(X):
+        if X.ndim == 2:
+            labels = list(X.columns)
+            if all(isinstance(label, str) for label in labels):
+                names = tuple(labels)
+            _refuse_text_columns(X, names, "X")
+    elif sparse.issparse(X):
+        if X.format not in ("csr", "csc"):
+            X = X.tocsr()
+        _refuse_dtype(X.dtype, "X")
+    else:
+        X = _real_array(X, "X")
+    if X.ndim != 2:
+        raise DataError(
+            f"X must be 2-D of shape (rows, features), got {X.ndim}-D of shape "
+            f"{tuple(X.shape)}. For one feature use X.reshape(-1, 1), "
+            "for one row X.reshape(1, -1)."
+        )
+    if X.shape[1] == 0:
+        raise DataError("X has no columns: at least one feature is needed.")
+    return X, names
+
+
+def _check_targets(y: Any) -> Any:
+    if _is_frame(y):
+        if y.ndim == 2:
+            _refuse_text_columns(y, None, "y")
+        elif not _is_numeric_dtype(y.dtype):
+            raise DataError(f"y must be numeric, got dtype {y.dtype}.")
+    elif sparse.issparse(y):
+        raise DataError("y must be dense, got a sparse matrix: use y.toarray().")
+    else:
+        y = _real_array(y, "y")
+    if y.ndim not in (1, 2) or (y.ndim == 2 and y.shape[1] == 0):
+        raise DataError(
+            "y must have shape (rows,) or (rows, targets), got "
+            f"{tuple(y.shape)}."
+        )
+    return y
+
+
+def _check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+    if sample_weight is None:
+        return None
+    weight = _real_array(sample_weight, "sample_weight").astype(np.float64, copy=False)
+    if weight.ndim == 0:
+        weight = np.full(n_rows, float(weight))
+    if weight.shape != (n_rows,):
+        raise DataError(
+            f"sample_weight must have shape ({n_rows},), one weight per row of X, "
+            f"got {weight.shape}."
+        )
+    if not np.isfinite(weight).all():
+        count = int(np.count_nonzero(~np.isfinite(weight)))
+        raise DataError(f"sample_weight has {count} NaN or infinite values.")
+    if (weight < 0).any():
+        raise DataError(
+            f"sample_weight has {int((weight < 0).sum())} negative values: "
+            "weights must be zero or more."
+        )
+    return weight
+
+
+def _real_array(data: Any, what: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise DataError(f"{what} is not a rectangular array: {error}.") from error
+    if array.dtype == object and array.ndim in (1, 2):
+        return _from_objects(array, what)
+    _refuse_dtype(array.dtype, what)
+    return array
+
+
+def _from_objects(array: NDArray[Any], what: str) -> NDArray[Any]:
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        columns = array.reshape(array.shape[0], -1).T
+        bad = [j for j, column in enumerate(columns) if not _converts(column)]
+        # `from None`: the cause would quote the offending value of the data.
+        raise DataError(
+            f"{what} must be numeric, but {{columns}} hold other values. "
+            "Encode text and categories as numbers first.",
+            bad,
+        ) from None
+
+
+def _converts(column: NDArray[Any]) -> bool:
+    try:
+        column.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
+    if dtype.kind not in _REAL_KINDS:
+        raise DataError(
+            f"{what} must be numeric and real, got dtype {dtype}. "
+            "Encode text and categories as numbers first."
+        )
+
+
+def _refuse_text_columns(frame: Any, names: tuple[str, ...] | None, what: str) -> None:
+    bad = [j for j, dtype in enumerate(frame.dtypes) if not _is_numeric_dtype(dtype)]
+    if bad:
+        raise DataError(
+            f"{what} must be numeric, but {{columns}} are not. "
+            "Encode text, dates and categories as numbers first.",
+            bad,
+            names,
+        )
+
+
+def _is_numeric_dtype(dtype: Any) -> bool:
+    types = sys.modules["pandas"].api.types
+    return bool(
+        (types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype))
+        and not types.is_complex_dtype(dtype)
+    )
+
+
+def _slice(X: Any, part: slice) -> Any:
+    if _is_frame(X):
+        return X.iloc[part].to_numpy(dtype=np.float64, na_value=np.nan)
+    if sparse.issparse(X):
+        return X[part].tocsr().astype(np.float64, copy=False)
+    return X[part]
+
+
+def _targets(Y: Any, part: slice) -> NDArray[Any]:
+    block = _slice(Y, part)
+    return block.reshape(-1, 1) if block.ndim == 1 else block  # type: ignore[no-any-return]
+
+
+def _nonfinite_per_column(block: Any) -> NDArray[np.int64]:
+    if sparse.issparse(block):
+        bad = block.indices[~np.isfinite(block.data)]
+        return np.bincount(bad, minlength=block.shape[1])
+    if block.dtype.kind != "f":
+        return np.zeros(block.shape[1], dtype=np.int64)
+    return np.count_nonzero(~np.isfinite(block), axis=0)

@@ -1,0 +1,367 @@
+"""Statistics and alpha to a model: one factorisation, any number of targets.
+
+Every system is scaled to unit diagonal before it is factorised, which removes the
+ill-conditioning that comes from units (metres against millimetres) for free.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
+from scipy.sparse.linalg import LinearOperator, onenormest
+
+from .errors import (
+    FedRidgeError,
+    IllConditionedWarning,
+    SingularSystemError,
+    StatisticsError,
+)
+from .model import RidgeModel
+from .plain import PlainStatistics
+from .rows import Array
+from .singular import explain_singular
+from .statistics import SufficientStatistics
+
+__all__ = [
+    "NormalEquations",
+    "Statistics",
+    "check_alpha",
+    "normal_equations",
+    "solve",
+    "solve_path",
+]
+
+Statistics: TypeAlias = SufficientStatistics | PlainStatistics
+
+_EPS = float(np.finfo(np.float64).eps)
+_HALF_THE_DIGITS = 1e8
+
+
+def solve(
+    stats: Statistics,
+    alpha: float = 1.0,
+    *,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> RidgeModel:
+    """Minimise ||Y - X W - b||² + alpha ||W||² over W and b, from statistics alone.
+
+    Parameters
+    ----------
+    stats : SufficientStatistics
+        Statistics of all rows, typically a sum over clients.
+    alpha : float
+        Penalty, zero or more; the paper's sigma, scikit-learn's alpha.
+    fit_intercept : bool
+        Whether there is an intercept b. It is never penalised.
+    standardize : bool
+        Penalise the coefficients of features scaled to unit variance, as a pipeline
+        of StandardScaler and Ridge does; `coef_` is in the original units.
+
+    Returns
+    -------
+    RidgeModel
+        The model, equal to ridge regression on the pooled rows.
+
+    Raises
+    ------
+    SingularSystemError
+        If the data do not determine the coefficients; it names the columns.
+
+    Warns
+    -----
+    IllConditionedWarning
+        If rounding may cost more than half of the digits.
+
+    Notes
+    -----
+    ===========================  ================================================
+    statistics                   result
+    ===========================  ================================================
+    no rows                      `StatisticsError`
+    one row                      coefficients 0 with intercept and alpha > 0
+    constant column              coefficient 0; with alpha = 0 an error naming it
+    n < d                        fine with alpha > 0, else an error
+    alpha = 0                    ordinary least squares
+    d = 1, t > 1                 shapes as in scikit-learn: (d,) or (t, d)
+    plain (G, h) of the paper    only without intercept and standardisation
+    ===========================  ================================================
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [1.0], [2.0]])
+    >>> stats = SufficientStatistics.from_data(X, 3.0 * X[:, 0] + 1.0)
+    >>> model = solve(stats, alpha=0.0)
+    >>> round(model.coef_[0].item(), 12), round(model.intercept_, 12)
+    (3.0, 1.0)
+    """
+    alpha = check_alpha(alpha)
+    equations = normal_equations(
+        stats, fit_intercept=fit_intercept, standardize=standardize
+    )
+    return _model(equations, alpha, *_solve_cholesky(equations, alpha))
+
+
+def solve_path(
+    stats: Statistics,
+    alphas: Sequence[float],
+    *,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> list[RidgeModel]:
+    """Solve for many alphas from one eigendecomposition.
+
+    Each solution is refined against its own system until it is as accurate as
+    `solve`; where that cannot be had (badly scaled columns), it *is* `solve`.
+
+    Parameters
+    ----------
+    stats : SufficientStatistics
+        Statistics of all rows.
+    alphas : sequence of float
+        Penalties, in any order.
+    fit_intercept, standardize : bool
+        As in `solve`.
+
+    Examples
+    --------
+    >>> stats = SufficientStatistics.from_data([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0])
+    >>> [round(m.coef_[0].item(), 6) for m in solve_path(stats, [0.0, 1.0, 1e9])]
+    [1.5, 1.0, 0.0]
+    """
+    checked = [check_alpha(alpha) for alpha in alphas]
+    if not checked:
+        raise FedRidgeError("alphas is empty: give at least one penalty.")
+    equations = normal_equations(
+        stats, fit_intercept=fit_intercept, standardize=standardize
+    )
+    spectrum = _Spectrum(equations) if len(checked) > 2 else None
+    models = []
+    for alpha in checked:
+        solved = spectrum.solve(alpha) if spectrum is not None and alpha > 0 else None
+        if solved is None:
+            solved = _solve_cholesky(equations, alpha)
+        models.append(_model(equations, alpha, *solved))
+    return models
+
+
+@dataclass(frozen=True)
+class NormalEquations:
+    """(matrix + alpha diag(penalty)) W = rhs, and the statistics it came from."""
+
+    matrix: Array
+    rhs: Array
+    penalty: Array
+    constant: Array
+    stats: Statistics
+    fit_intercept: bool
+    standardize: bool
+
+    def penalised_diagonal(self, alpha: float) -> Array:
+        """Return the diagonal of the left-hand side."""
+        return np.diagonal(self.matrix) + alpha * self.penalty
+
+
+def normal_equations(
+    stats: Statistics, *, fit_intercept: bool = True, standardize: bool = False
+) -> NormalEquations:
+    """Return the normal equations of ridge regression for these statistics."""
+    if not isinstance(stats, SufficientStatistics | PlainStatistics):
+        raise StatisticsError(
+            f"stats must be SufficientStatistics, got {type(stats).__name__}. "
+            "Use SufficientStatistics.from_data(X, y)."
+        )
+    if stats.count == 0:
+        raise StatisticsError("the statistics are of zero rows: nothing to fit.")
+    d = stats.n_features
+    if isinstance(stats, PlainStatistics):
+        if fit_intercept or standardize:
+            what = "an intercept" if fit_intercept else "standardisation"
+            raise StatisticsError(
+                f"(G, h) alone does not hold the means that {what} needs: use "
+                "fit_intercept=False and standardize=False, or let the clients send "
+                "full statistics (RidgeClient, ridge_client_app)."
+            )
+        return NormalEquations(
+            matrix=stats.gram,
+            rhs=stats.moment,
+            penalty=np.ones(d),
+            constant=np.diagonal(stats.gram) == 0.0,
+            stats=stats,
+            fit_intercept=False,
+            standardize=False,
+        )
+    if stats.total_weight == 0.0:
+        raise StatisticsError("all sample weights are zero: nothing to fit.")
+    variances = stats.variances
+    # Below this, the spread of a column is rounding of its mean.
+    flat = variances <= (10 * _EPS * stats.feature_means) ** 2
+    penalty = np.where(flat, 1.0, variances) if standardize else np.ones(d)
+    matrix = stats.centred_gram if fit_intercept else stats.gram
+    return NormalEquations(
+        matrix=matrix,
+        rhs=stats.centred_moment if fit_intercept else stats.moment,
+        penalty=penalty,
+        constant=flat if fit_intercept else np.diagonal(matrix) == 0.0,
+        stats=stats,
+        fit_intercept=fit_intercept,
+        standardize=standardize,
+    )
+
+
+def check_alpha(alpha: Any) -> float:
+    """Return alpha as a float; it must be a finite number, zero or more."""
+    number = isinstance(alpha, int | float | np.integer | np.floating)
+    if not number or isinstance(alpha, bool) or not math.isfinite(alpha) or alpha < 0:
+        raise FedRidgeError(
+            f"alpha must be a finite number, zero or more, got {alpha!r}."
+        )
+    return float(alpha)
+
+
+def _solve_cholesky(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
+    """Return W of shape (d, t) and the condition estimate of the scaled system."""
+    diagonal = equations.penalised_diagonal(alpha)
+    empty = equations.constant if alpha == 0.0 else diagonal <= 0.0
+    if empty.any():
+        raise _singular(equations, alpha, np.flatnonzero(empty))
+    scale = 1.0 / np.sqrt(diagonal)
+    scaled = equations.matrix * scale
+    scaled *= scale[:, None]
+    np.einsum("ii->i", scaled)[:] = 1.0
+    norm = float(np.abs(scaled).sum(axis=0).max())
+    factor, failed = dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)
+    inverse_condition = 0.0 if failed else dpocon(factor, norm, uplo="L")[0]
+    if inverse_condition < max(10, diagonal.size) * _EPS:
+        raise _singular(equations, alpha, [])
+    solution, _ = dpotrs(factor, equations.rhs * scale[:, None], lower=1)
+    return solution * scale[:, None], 1.0 / inverse_condition
+
+
+class _Spectrum:
+    """Eigendecomposition of the equations in the units of their penalty."""
+
+    def __init__(self, equations: NormalEquations) -> None:
+        self._unit = 1.0 / np.sqrt(equations.penalty)
+        matrix = equations.matrix * self._unit
+        matrix *= self._unit[:, None]
+        self._matrix = matrix
+        self._rhs = equations.rhs * self._unit[:, None]
+        self._values, self._vectors = eigh(matrix, check_finite=False)
+
+    def solve(self, alpha: float) -> tuple[Array, float] | None:
+        """Return W and condition, or None where refinement does not get there."""
+        values = self._values + alpha
+        if values[0] <= 0.0:
+            return None
+
+        def apply_inverse(rhs: Array) -> Array:
+            weights = self._vectors.T @ rhs
+            weights /= values[:, None]
+            return np.asarray(self._vectors @ weights)
+
+        size = np.sqrt(np.diagonal(self._matrix) + alpha)[:, None]
+        condition = self._condition(alpha, size, apply_inverse)
+        if condition > _HALF_THE_DIGITS:
+            return None
+        solution = apply_inverse(self._rhs)
+        for _ in range(8):
+            rest = self._rhs - self._matrix @ solution - alpha * solution
+            correction = apply_inverse(rest)
+            solution += correction
+            total = np.linalg.norm(solution * size, axis=0)
+            moved = np.linalg.norm(correction * size, axis=0)
+            if (moved <= 4 * _EPS * max(condition, 10.0) * total).all():
+                return solution * self._unit[:, None], condition
+        return None
+
+    def _condition(self, alpha: float, size: Array, apply_inverse: Any) -> float:
+        d = size.size
+        inverse = LinearOperator(
+            (d, d),
+            matvec=lambda x: (size * apply_inverse(size * x.reshape(-1, 1))).ravel(),
+            rmatvec=lambda x: (size * apply_inverse(size * x.reshape(-1, 1))).ravel(),
+            matmat=lambda x: size * apply_inverse(size * x),
+            rmatmat=lambda x: size * apply_inverse(size * x),
+            dtype=np.float64,
+        )
+        scaled = np.abs(self._matrix)
+        scaled /= size
+        scaled /= size.T
+        np.einsum("ii->i", scaled)[:] = 1.0
+        return float(scaled.sum(axis=0).max() * onenormest(inverse))
+
+
+def _model(
+    equations: NormalEquations, alpha: float, solution: Array, condition: float
+) -> RidgeModel:
+    if condition > _HALF_THE_DIGITS:
+        warnings.warn(
+            f"the system has condition {condition:.1e} after scaling: about "
+            f"{math.log10(condition):.0f} of 16 digits of the coefficients are "
+            "rounding. Drop nearly dependent columns or raise alpha "
+            f"(now {alpha:g}).",
+            IllConditionedWarning,
+            stacklevel=3,
+        )
+    stats = equations.stats
+    intercept = np.zeros(stats.n_targets)
+    rss = tss = None
+    if isinstance(stats, SufficientStatistics):
+        if equations.fit_intercept:
+            intercept = stats.target_means - stats.feature_means @ solution
+            total = np.diagonal(stats.centred_target_gram)
+        else:
+            total = np.diagonal(stats.target_gram)
+        explained = np.einsum("dt,dt->t", solution, equations.matrix @ solution)
+        cross = np.einsum("dt,dt->t", solution, equations.rhs)
+        rss = np.maximum(total - 2.0 * cross + explained, 0.0)
+        tss = np.diagonal(stats.centred_target_gram)
+    single = stats.y_is_1d and stats.n_targets == 1
+    return RidgeModel(
+        coef=solution[:, 0].copy() if single else np.ascontiguousarray(solution.T),
+        intercept=float(intercept[0]) if single else intercept,
+        alpha=alpha,
+        fit_intercept=equations.fit_intercept,
+        standardize=equations.standardize,
+        feature_names=stats.feature_names,
+        n_rows=stats.count,
+        n_clients=stats.n_clients,
+        condition=condition,
+        r2=None if rss is None or tss is None else _r2(rss, tss),
+    )
+
+
+def _r2(rss: Array, tss: Array) -> float | None:
+    if (tss <= 0.0).any():
+        return None
+    return float(np.mean(1.0 - rss / tss))
+
+
+def _singular(
+    equations: NormalEquations, alpha: float, constant: Any
+) -> SingularSystemError:
+    matrix = equations.matrix.copy()
+    np.einsum("ii->i", matrix)[:] = equations.penalised_diagonal(alpha)
+    stats = equations.stats
+    found = explain_singular(matrix, constant, stats.feature_names)
+    needed = stats.n_features + equations.fit_intercept
+    if stats.count < needed:
+        found.insert(0, f"{stats.count} rows cannot determine {needed} coefficients")
+    remedy = (
+        "use alpha > 0, or drop these columns"
+        if alpha == 0.0
+        else f"raise alpha (now {alpha:g}), or drop these columns"
+    )
+    return SingularSystemError(
+        f"the data do not determine the coefficients: {'; '.join(found)}. "
+        f"Remedy: {remedy}."
+    )

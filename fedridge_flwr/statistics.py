@@ -1,0 +1,514 @@
+"""`SufficientStatistics`: all that ridge regression needs to know of some rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .comoments import Moments, block_moments, merge, remove
+from .errors import StatisticsError
+from .rows import Array, Rows, check_rows
+
+__all__ = ["SufficientStatistics", "hash_names", "packed_length"]
+
+_LARGEST = 1e150
+_MIXED = (
+    "Statistics merge only over the same columns in the same order; "
+    "bring every client to one schema."
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SufficientStatistics:
+    """Count, weight, means and centred co-moments of the rows [X Y].
+
+    The statistics of some rows determine their ridge regression exactly, for every
+    alpha, with or without intercept or standardisation. They obey one law::
+
+        from_data(rows A) + from_data(rows B) == from_data(rows A and B)
+
+    up to rounding, whatever the split, and ``(a + b) - b == a``. The centred form
+    C = sum w (z - mean)(z - mean)' keeps its digits where raw Gram matrices lose
+    them: features shifted by 1e6 cost raw sums 14 digits and this form 3.
+
+    Attributes
+    ----------
+    count : int
+        Number of rows.
+    total_weight : float
+        Sum of the sample weights (equal to `count` without weights).
+    means : ndarray of shape (d + t,)
+        Weighted means of [X Y].
+    comoment : ndarray of shape (d + t, d + t)
+        Centred co-moments of [X Y].
+    n_features, n_targets : int
+        d and t.
+    feature_names : tuple of str or None
+        Names of the features, where known.
+    feature_hash : str or None
+        Hash of the names, known also where the names themselves are not.
+    y_is_1d : bool
+        Whether y came as (n,), which decides the shape of `coef_`.
+    n_clients : int
+        How many contributions were merged.
+
+    Notes
+    -----
+    ======================  ====================================================
+    input                   result
+    ======================  ====================================================
+    no rows (empty client)  the neutral element: merging it changes nothing
+    one row                 means are the row, co-moments are zero; such
+                            statistics *are* the row, see ``min_rows``
+    constant column         zero variance; only ``alpha=0`` cannot be solved
+    n < d                   fine, the sum over clients is what has to suffice
+    d = 1                   X must still be 2-D, of shape (n, 1)
+    t > 1                   one Gram matrix serves all targets
+    NaN, inf, text          `DataError` naming the column and how many
+    zero weights            the row counts in `count` and nowhere else
+    ======================  ====================================================
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.arange(12.0).reshape(6, 2) ** 2, np.arange(6.0)
+    >>> a = SufficientStatistics.from_data(X[:2], y[:2])
+    >>> b = SufficientStatistics.from_data(X[2:], y[2:])
+    >>> a + b
+    SufficientStatistics(6 rows, 2 features, 1 target)
+    >>> bool(np.allclose((a + b).gram, X.T @ X))
+    True
+    >>> sum([a, b]).to_array().size
+    10
+    """
+
+    count: int
+    total_weight: float
+    means: Array
+    comoment: Array
+    n_features: int
+    n_targets: int
+    feature_names: tuple[str, ...] | None = None
+    feature_hash: str | None = None
+    y_is_1d: bool = True
+    n_clients: int = 1
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays: statistics share them when nothing has to be added."""
+        self.means.setflags(write=False)
+        self.comoment.setflags(write=False)
+
+    # ---- from rows ------------------------------------------------------------
+
+    @classmethod
+    def from_data(
+        cls, X: Any, y: Any, sample_weight: Any = None
+    ) -> SufficientStatistics:
+        """Return the statistics of rows held in memory.
+
+        Rows are read in blocks of a few megabytes and accumulated in float64, so
+        extra memory is bounded whatever the number of rows. Sparse X stays sparse.
+
+        Parameters
+        ----------
+        X : array of any real dtype, data frame, or sparse matrix, shape (n, d)
+            Features. Column names of a data frame become `feature_names`.
+        y : array of shape (n,) or (n, t)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Non-negative weights; an integer weight equals a repeated row.
+
+        Examples
+        --------
+        >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0]).means
+        array([2., 3.])
+        """
+        rows = check_rows(X, y, sample_weight)
+        return cls(
+            count=rows.n_rows,
+            feature_names=rows.feature_names,
+            feature_hash=hash_names(rows.feature_names),
+            n_features=rows.n_features,
+            n_targets=rows.n_targets,
+            y_is_1d=rows.y_is_1d,
+            **_fields(_accumulate(rows)),
+        )
+
+    @classmethod
+    def from_batches(
+        cls, batches: Iterable[tuple[Any, ...]]
+    ) -> SufficientStatistics:
+        """Return the statistics of rows that come in batches, for data beyond memory.
+
+        Parameters
+        ----------
+        batches : iterable of (X, y) or (X, y, sample_weight)
+            Batches with the same columns.
+
+        Examples
+        --------
+        >>> batches = (([[float(i)]], [2.0 * i]) for i in range(100))
+        >>> SufficientStatistics.from_batches(batches)
+        SufficientStatistics(100 rows, 1 feature, 1 target)
+        """
+        total: SufficientStatistics | None = None
+        for batch in batches:
+            if not isinstance(batch, tuple) or len(batch) not in (2, 3):
+                raise StatisticsError(
+                    "each batch must be a tuple (X, y) or (X, y, sample_weight), "
+                    f"got {type(batch).__name__}."
+                )
+            part = cls.from_data(*batch)
+            total = part if total is None else total + part
+        if total is None:
+            raise StatisticsError(
+                "no batches: at least one is needed to know the number of features."
+            )
+        return replace(total, n_clients=1)
+
+    # ---- the law --------------------------------------------------------------
+
+    def __add__(self, other: object) -> SufficientStatistics:
+        """Merge: the statistics of both sets of rows together."""
+        if not isinstance(other, SufficientStatistics):
+            return NotImplemented
+        self._check_mergeable(other)
+        known = self if self.feature_hash is not None else other
+        return replace(
+            self,
+            count=self.count + other.count,
+            feature_names=self.feature_names or other.feature_names,
+            feature_hash=known.feature_hash,
+            y_is_1d=self.y_is_1d and other.y_is_1d,
+            n_clients=self.n_clients + other.n_clients,
+            **_fields(merge(self._moments(), other._moments())),
+        )
+
+    def __radd__(self, other: object) -> SufficientStatistics:
+        """Let ``sum([...])`` start from 0."""
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
+    def __sub__(self, other: object) -> SufficientStatistics:
+        """Remove: the statistics of the rows of `self` that are not in `other`."""
+        if not isinstance(other, SufficientStatistics):
+            return NotImplemented
+        self._check_mergeable(other)
+        count = self.count - other.count
+        weight = self.total_weight - other.total_weight
+        rounding = 1e-12 * self.total_weight
+        if count < 0 or weight < -rounding or (count == 0 and weight > rounding):
+            raise StatisticsError(
+                f"cannot remove {other.count} rows of weight {other.total_weight:g} "
+                f"from {self.count} rows of weight {self.total_weight:g}: "
+                "they were not all part of it."
+            )
+        if weight <= rounding:
+            rest = Moments.zero(self.means.size)
+        else:
+            rest = remove(self._moments(), other._moments())
+            _refuse_negative_variances(rest.comoment, self.comoment)
+        return replace(
+            self,
+            count=count,
+            n_clients=max(self.n_clients - other.n_clients, 0),
+            **_fields(rest),
+        )
+
+    # ---- views ----------------------------------------------------------------
+
+    @property
+    def feature_means(self) -> Array:
+        """Means of X, shape (d,)."""
+        return self.means[: self.n_features]
+
+    @property
+    def target_means(self) -> Array:
+        """Means of Y, shape (t,)."""
+        return self.means[self.n_features :]
+
+    @property
+    def centred_gram(self) -> Array:
+        """Centred co-moments of X, shape (d, d)."""
+        return self.comoment[: self.n_features, : self.n_features]
+
+    @property
+    def centred_moment(self) -> Array:
+        """Centred co-moments of X with Y, shape (d, t)."""
+        return self.comoment[: self.n_features, self.n_features :]
+
+    @property
+    def centred_target_gram(self) -> Array:
+        """Centred co-moments of Y, shape (t, t)."""
+        return self.comoment[self.n_features :, self.n_features :]
+
+    @property
+    def gram(self) -> Array:
+        """The paper's G = X'X, shape (d, d), with weights X'WX."""
+        means = self.feature_means
+        return self.centred_gram + self.total_weight * np.outer(means, means)
+
+    @property
+    def moment(self) -> Array:
+        """The paper's h = X'Y, shape (d, t)."""
+        outer = np.outer(self.feature_means, self.target_means)
+        return self.centred_moment + self.total_weight * outer
+
+    @property
+    def target_gram(self) -> Array:
+        """Y'Y, shape (t, t)."""
+        means = self.target_means
+        return self.centred_target_gram + self.total_weight * np.outer(means, means)
+
+    @property
+    def variances(self) -> Array:
+        """Weighted variances of the features (divisor: total weight), shape (d,)."""
+        if self.total_weight == 0.0:
+            return np.zeros(self.n_features)
+        return np.diagonal(self.centred_gram) / self.total_weight
+
+    # ---- packing --------------------------------------------------------------
+
+    def to_array(self) -> Array:
+        """Pack into one float64 vector of (1+d+t)(2+d+t)/2 numbers.
+
+        It is the upper triangle, row by row, of [[weight, means], [., comoment]].
+        The row count and the feature names are not in it.
+        """
+        width = self.means.size
+        packed = np.empty(packed_length(self.n_features, self.n_targets))
+        packed[0] = self.total_weight
+        packed[1 : 1 + width] = self.means
+        packed[1 + width :] = self.comoment[_upper(width)]
+        return packed
+
+    @classmethod
+    def from_array(
+        cls,
+        array: Any,
+        n_features: int,
+        n_targets: int = 1,
+        *,
+        count: int | None = None,
+        feature_names: Sequence[str] | None = None,
+        feature_hash: str | None = None,
+        y_is_1d: bool | None = None,
+    ) -> SufficientStatistics:
+        """Unpack `to_array`; everything is checked, nothing in it is trusted.
+
+        Parameters
+        ----------
+        array : ndarray of float64
+            The packed vector.
+        n_features, n_targets : int
+            d and t.
+        count : int, optional
+            Number of rows; by default the total weight, which then must be whole.
+        feature_names : sequence of str, optional
+            Names of the features.
+        feature_hash : str, optional
+            Their hash, where the names are not known.
+        y_is_1d : bool, optional
+            Whether y was one-dimensional; by default, if there is one target.
+
+        Raises
+        ------
+        StatisticsError
+            If no rows can have these statistics.
+
+        Examples
+        --------
+        >>> stats = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0])
+        >>> back = SufficientStatistics.from_array(stats.to_array(), 1, 1)
+        >>> (back.to_array() == stats.to_array()).all().item()
+        True
+        """
+        array = _check_packed(array, n_features, n_targets)
+        width = n_features + n_targets
+        comoment = np.empty((width, width))
+        upper = _upper(width)
+        comoment[upper] = array[1 + width :]
+        comoment.T[upper] = array[1 + width :]
+        weight = float(array[0])
+        if count is None:
+            if weight != np.floor(weight):
+                raise StatisticsError(
+                    f"the total weight {weight} is not a whole number: say how many "
+                    "rows there are with count=."
+                )
+            count = int(weight)
+        names = None if feature_names is None else tuple(feature_names)
+        if names is not None and len(names) != n_features:
+            raise StatisticsError(
+                f"{len(names)} feature names for {n_features} features."
+            )
+        if names is not None and feature_hash not in (None, hash_names(names)):
+            raise StatisticsError("the feature names do not match their hash.")
+        stats = cls(
+            count=count,
+            total_weight=weight,
+            means=array[1 : 1 + width].copy(),
+            comoment=comoment,
+            n_features=n_features,
+            n_targets=n_targets,
+            feature_names=names,
+            feature_hash=feature_hash if names is None else hash_names(names),
+            y_is_1d=n_targets == 1 if y_is_1d is None else y_is_1d,
+        )
+        stats._check_plausible()
+        return stats
+
+    # ---- internals ------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        """Show what was counted, not the numbers."""
+
+        def many(number: int, noun: str) -> str:
+            return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+        return (
+            f"SufficientStatistics({many(self.count, 'row')}, "
+            f"{many(self.n_features, 'feature')}, {many(self.n_targets, 'target')})"
+        )
+
+    def _moments(self) -> Moments:
+        return Moments(self.total_weight, self.means, self.comoment)
+
+    def _check_mergeable(self, other: SufficientStatistics) -> None:
+        if self.n_features != other.n_features:
+            raise StatisticsError(
+                f"{self.n_features} features on one side, {other.n_features} on the "
+                f"other. {_MIXED}"
+            )
+        if self.n_targets != other.n_targets:
+            raise StatisticsError(
+                f"{self.n_targets} targets on one side, {other.n_targets} on the "
+                f"other. {_MIXED}"
+            )
+        if None in (self.feature_hash, other.feature_hash):
+            return
+        if self.feature_hash != other.feature_hash:
+            raise StatisticsError(
+                f"{_name_difference(self.feature_names, other.feature_names)} {_MIXED}"
+            )
+
+    def _check_plausible(self) -> None:
+        variances = np.diagonal(self.comoment)
+        if self.count < 0:
+            raise StatisticsError(f"the row count is negative: {self.count}.")
+        if self.total_weight < 0:
+            raise StatisticsError(f"the total weight is negative: {self.total_weight}.")
+        if self.count == 0 and (self.total_weight or self.comoment.any()):
+            raise StatisticsError("there are no rows, yet weight or co-moments.")
+        if self.total_weight == 0 and self.comoment.any():
+            raise StatisticsError("the total weight is zero, yet there are co-moments.")
+        if (variances < 0).any():
+            raise StatisticsError(
+                f"{int((variances < 0).sum())} variances are negative."
+            )
+        raw = variances + self.total_weight * self.means**2
+        if not (raw < _LARGEST).all():
+            raise StatisticsError(
+                f"second moments above {_LARGEST:g} would overflow in the sum."
+            )
+        deviation, size = np.sqrt(variances), np.sqrt(raw)
+        bound = (1 + 1e-6) * np.outer(deviation, deviation)
+        bound += 1e-12 * np.outer(size, size)
+        if (np.abs(self.comoment) > bound).any():
+            raise StatisticsError(
+                "some co-moments exceed what the variances allow (a correlation "
+                "above 1)."
+            )
+
+
+def packed_length(n_features: int, n_targets: int) -> int:
+    """Return how many numbers `SufficientStatistics.to_array` packs.
+
+    Examples
+    --------
+    >>> packed_length(100, 1)
+    5253
+    """
+    width = n_features + n_targets
+    return (1 + width) * (2 + width) // 2
+
+
+def hash_names(names: Sequence[str] | None) -> str | None:
+    """Return a short hash of feature names and their order, or None for None."""
+    if names is None:
+        return None
+    text = json.dumps(list(names), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _fields(moments: Moments) -> dict[str, Any]:
+    return {
+        "total_weight": moments.weight,
+        "means": moments.mean,
+        "comoment": moments.comoment,
+    }
+
+
+def _accumulate(rows: Rows) -> Moments:
+    total = Moments.zero(rows.n_features + rows.n_targets)
+    # Values are checked through their sums: only when those are not finite is it
+    # worth looking at every value to say which.
+    with np.errstate(invalid="ignore", over="ignore"):
+        for block in rows.blocks():
+            total = merge(total, block_moments(block))
+        if np.isfinite(total.comoment).all() and np.isfinite(total.mean).all():
+            return total
+    rows.refuse_bad_values()
+    raise AssertionError("unreachable")
+
+
+def _upper(width: int) -> Any:
+    return ~np.tri(width, k=-1, dtype=bool)
+
+
+def _check_packed(array: Any, n_features: int, n_targets: int) -> Array:
+    array = np.asarray(array)
+    if n_features < 1 or n_targets < 1:
+        raise StatisticsError(
+            f"{n_features} features and {n_targets} targets: both must be 1 or more."
+        )
+    if array.dtype != np.float64:
+        raise StatisticsError(f"packed statistics are float64, got {array.dtype}.")
+    expected = packed_length(n_features, n_targets)
+    if array.shape != (expected,):
+        raise StatisticsError(
+            f"packed statistics of {n_features} features and {n_targets} targets have "
+            f"{expected} numbers, got shape {array.shape}."
+        )
+    bad = int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        raise StatisticsError(f"{bad} of {expected} numbers are NaN or infinite.")
+    return array
+
+
+def _refuse_negative_variances(rest: Array, total: Array) -> None:
+    diagonal = np.einsum("ii->i", rest)
+    if (diagonal < -1e-9 * np.diagonal(total)).any():
+        raise StatisticsError(
+            "removing these statistics leaves negative variances: "
+            "their rows were not part of the total."
+        )
+    np.maximum(diagonal, 0.0, out=diagonal)
+
+
+def _name_difference(
+    left: tuple[str, ...] | None, right: tuple[str, ...] | None
+) -> str:
+    if left is None or right is None:
+        return "The feature names differ (their hashes are not equal)."
+    if sorted(left) == sorted(right):
+        return "The feature names are the same but in another order."
+    only_left = sorted(set(left) - set(right))[:4]
+    only_right = sorted(set(right) - set(left))[:4]
+    return f"The feature names differ: {only_left} against {only_right}."
