@@ -102,8 +102,8 @@ class Fold:
     @property
     def n_accepted(self) -> int:
         """Number of contributions folded so far."""
-        groups = [*self._full.values(), *self._plain.values()]
-        return sum(len(group.clients) for group in groups)
+        full = sum(len(group.clients) for group in self._full.values())
+        return full + sum(len(group.clients) for group in self._plain.values())
 
     @property
     def participants(self) -> list[str]:
@@ -117,7 +117,7 @@ class Fold:
 
     def finish(self) -> SufficientStatistics | PlainStatistics | None:
         """Return the total over the schema of most clients, or None without any."""
-        groups = {**self._groups_by_shape()}
+        groups = self._groups_by_shape()
         if not groups:
             return None
         shape = max(groups, key=lambda s: (len(groups[s][0]), groups[s][1]))
@@ -129,7 +129,8 @@ class Fold:
                     f"has {_count(other[0], 'feature')} and "
                     f"{_count(other[1], 'target')} where "
                     f"{_count(len(winners), 'client')} "
-                    f"{'has' if len(winners) == 1 else 'have'} {shape[0]} and {shape[1]}",
+                    f"{'has' if len(winners) == 1 else 'have'} "
+                    f"{shape[0]} and {shape[1]}",
                 )
         return self._total(shape)
 

@@ -177,7 +177,9 @@ class RidgeModel:
             ("R² (train)", "not known" if self.r2_ is None else f"{self.r2_:.6g}"),
             (
                 "condition",
-                "not known" if self.condition_ is None else f"{self.condition_:.1f}"
+                "not known"
+                if self.condition_ is None
+                else f"{self.condition_:.1f}"
                 if self.condition_ < 1e4
                 else f"{self.condition_:.1e}",
             ),

@@ -125,6 +125,24 @@ class OneShotFit:
             settings.on_model(model)
         return model
 
+    def metrics(self) -> dict[str, int | float]:
+        """Return what the strategies report of the round, in Flower's spelling."""
+        model = self.model
+        if model is None:
+            return {}
+        found: dict[str, int | float] = {
+            "num-examples": model.n_rows_,
+            "num-clients": model.n_clients_,
+        }
+        return found if model.r2_ is None else {**found, "train-r2": model.r2_}
+
+    def compare_bytes(self, fedavg_bytes_per_client: int) -> None:
+        """Tell how many FedAvg rounds with the same clients cost as many bytes."""
+        asked = len(self.fold.answered)
+        if self.report is not None and asked:
+            spent = self.bytes_up + self.bytes_down
+            self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
+
     def _too_few(self, taken: int) -> str:
         failures = self.fold.failures
         lines = [

@@ -53,7 +53,9 @@ class PlainStatistics:
         gram, moment = np.asarray(gram), np.asarray(moment)
         for name, array in (("G", gram), ("h", moment)):
             if array.dtype.kind not in "iuf":
-                raise StatisticsError(f"{name} must be real numbers, not {array.dtype}.")
+                raise StatisticsError(
+                    f"{name} must be real numbers, not {array.dtype}."
+                )
             if not np.isfinite(array).all():
                 bad = int(np.count_nonzero(~np.isfinite(array)))
                 raise StatisticsError(f"{name} has {bad} NaN or infinite numbers.")
@@ -109,12 +111,12 @@ class PlainStatistics:
     @property
     def n_features(self) -> int:
         """Number of features d."""
-        return self.moment.shape[0]
+        return int(self.moment.shape[0])
 
     @property
     def n_targets(self) -> int:
         """Number of targets t."""
-        return self.moment.shape[1]
+        return int(self.moment.shape[1])
 
     @property
     def feature_names(self) -> None:
@@ -152,8 +154,9 @@ def _full_gram(gram: Array, n_features: int) -> Array:
         )
     diagonal = np.diagonal(full)
     if (diagonal < 0).any():
-        raise StatisticsError(f"{int((diagonal < 0).sum())} sums of squares in G are "
-                              "negative.")
+        raise StatisticsError(
+            f"{int((diagonal < 0).sum())} sums of squares in G are negative."
+        )
     size = np.sqrt(diagonal)
     if not (diagonal < 1e150).all():
         raise StatisticsError("G has numbers above 1e150 that would overflow.")

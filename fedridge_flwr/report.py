@@ -96,8 +96,7 @@ class FitReport:
             ("alpha", f"{self.alpha:g}"),
             (
                 "bytes",
-                f"{human_bytes(self.bytes_up)} up, "
-                f"{human_bytes(self.bytes_down)} down",
+                f"{human_bytes(self.bytes_up)} up, {human_bytes(self.bytes_down)} down",
             ),
             (
                 "seconds",

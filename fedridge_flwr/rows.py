@@ -60,7 +60,7 @@ class Rows:
 
     def _block_height(self) -> int:
         width = self.n_features + self.n_targets
-        if sparse.issparse(self.X):
+        if _is_sparse(self.X):
             per_row = self.n_targets + 3 * (self.X.nnz / max(self.n_rows, 1) + 1)
             return max(1, int(BLOCK_BYTES / (8 * per_row)))
         return max(1, BLOCK_BYTES // (8 * width))
@@ -137,8 +137,14 @@ def finite_block(X: Any) -> Any:
     block = _slice(X, slice(0, X.shape[0]))
     bad = np.flatnonzero(_nonfinite_per_column(block))
     if bad.size:
-        raise DataError("X has NaN or infinite values in {columns}.", bad, names)
-    return block if sparse.issparse(block) else np.asarray(block, dtype=np.float64)
+        raise DataError(
+            "X has NaN or infinite values in {columns}.", bad.tolist(), names
+        )
+    return block if _is_sparse(block) else np.asarray(block, dtype=np.float64)
+
+
+def _is_sparse(data: Any) -> bool:
+    return bool(sparse.issparse(data))
 
 
 def _is_frame(data: Any) -> bool:
@@ -154,7 +160,7 @@ def _check_features(X: Any) -> tuple[Any, tuple[str, ...] | None]:
             if all(isinstance(label, str) for label in labels):
                 names = tuple(labels)
             _refuse_text_columns(X, names, "X")
-    elif sparse.issparse(X):
+    elif _is_sparse(X):
         if X.format not in ("csr", "csc"):
             X = X.tocsr()
         _refuse_dtype(X.dtype, "X")
@@ -177,14 +183,13 @@ def _check_targets(y: Any) -> Any:
             _refuse_text_columns(y, None, "y")
         elif not _is_numeric_dtype(y.dtype):
             raise DataError(f"y must be numeric, got dtype {y.dtype}.")
-    elif sparse.issparse(y):
+    elif _is_sparse(y):
         raise DataError("y must be dense, got a sparse matrix: use y.toarray().")
     else:
         y = _real_array(y, "y")
     if y.ndim not in (1, 2) or (y.ndim == 2 and y.shape[1] == 0):
         raise DataError(
-            "y must have shape (rows,) or (rows, targets), got "
-            f"{tuple(y.shape)}."
+            f"y must have shape (rows,) or (rows, targets), got {tuple(y.shape)}."
         )
     return y
 
@@ -274,7 +279,7 @@ def _is_numeric_dtype(dtype: Any) -> bool:
 def _slice(X: Any, part: slice) -> Any:
     if _is_frame(X):
         return X.iloc[part].to_numpy(dtype=np.float64, na_value=np.nan)
-    if sparse.issparse(X):
+    if _is_sparse(X):
         return X[part].tocsr().astype(np.float64, copy=False)
     return X[part]
 
@@ -285,9 +290,9 @@ def _targets(Y: Any, part: slice) -> NDArray[Any]:
 
 
 def _nonfinite_per_column(block: Any) -> NDArray[np.int64]:
-    if sparse.issparse(block):
+    if _is_sparse(block):
         bad = block.indices[~np.isfinite(block.data)]
-        return np.bincount(bad, minlength=block.shape[1])
+        return np.asarray(np.bincount(bad, minlength=block.shape[1]))
     if block.dtype.kind != "f":
         return np.zeros(block.shape[1], dtype=np.int64)
-    return np.count_nonzero(~np.isfinite(block), axis=0)
+    return np.asarray(np.count_nonzero(~np.isfinite(block), axis=0))

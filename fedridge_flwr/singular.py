@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
@@ -49,7 +50,7 @@ def explain_singular(
 
 
 def _dependencies(
-    matrix: Array, columns: Array, names: Sequence[str] | None
+    matrix: Array, columns: NDArray[np.int64], names: Sequence[str] | None
 ) -> list[str]:
     scale = np.sqrt(np.diagonal(matrix))
     correlation = matrix / np.outer(scale, scale)
@@ -59,16 +60,18 @@ def _dependencies(
         _, vectors = np.linalg.eigh(correlation)
         weakest = np.abs(vectors[:, 0])
         involved = np.flatnonzero(weakest > 0.1 * weakest.max())
-        return [f"{column_labels(columns[involved], names)} are nearly dependent"]
+        return [
+            f"{column_labels(columns[involved].tolist(), names)} are nearly dependent"
+        ]
     upper = np.triu(factor)
     # Columns of `combine` write each dependent column by the independent ones.
     combine = solve_triangular(upper[:rank, :rank], upper[:rank, rank:])
     sentences = []
     for j, weights in enumerate(combine.T[:_SHOWN]):
-        dependent = column_labels([columns[pivots[rank + j]]], names)
+        dependent = column_labels(columns[[pivots[rank + j]]].tolist(), names)
         strong = np.flatnonzero(np.abs(weights) > 1e-6 * np.abs(weights).max())
         strong = strong[np.argsort(-np.abs(weights[strong]), kind="stable")]
-        others = column_labels(columns[pivots[strong]], names)
+        others = column_labels(columns[pivots[strong]].tolist(), names)
         relation = "a copy of" if strong.size == 1 else "a linear combination of"
         sentences.append(f"{dependent} is {relation} {others}")
     if combine.shape[1] > _SHOWN:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 from scipy.sparse.linalg import LinearOperator, onenormest
@@ -160,7 +161,7 @@ class NormalEquations:
     matrix: Array
     rhs: Array
     penalty: Array
-    constant: Array
+    constant: NDArray[np.bool_]
     stats: Statistics
     fit_intercept: bool
     standardize: bool

@@ -140,9 +140,7 @@ class SufficientStatistics:
         )
 
     @classmethod
-    def from_batches(
-        cls, batches: Iterable[tuple[Any, ...]]
-    ) -> SufficientStatistics:
+    def from_batches(cls, batches: Iterable[tuple[Any, ...]]) -> SufficientStatistics:
         """Return the statistics of rows that come in batches, for data beyond memory.
 
         Parameters
@@ -472,8 +470,8 @@ def _upper(width: int) -> Any:
     return ~np.tri(width, k=-1, dtype=bool)
 
 
-def _check_packed(array: Any, n_features: int, n_targets: int) -> Array:
-    array = np.asarray(array)
+def _check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
+    array: Array = np.asarray(packed)
     if n_features < 1 or n_targets < 1:
         raise StatisticsError(
             f"{n_features} features and {n_targets} targets: both must be 1 or more."

@@ -30,10 +30,9 @@ from flwr.server.strategy import Strategy
 from ..errors import FedRidgeError
 from ..model import Evaluation, RidgeModel
 from ..oneshot import FitSettings, OneShotFit, average_evaluations
-from ..report import FitReport
-from ..solve import Statistics
 from . import wire
 from .exchange import log, wait_for_nodes
+from .results import FitResults
 
 if TYPE_CHECKING:
     import os
@@ -43,7 +42,7 @@ __all__ = ["FedRidge"]
 _WAIT_SECONDS = 3600.0
 
 
-class FedRidge(Strategy):
+class FedRidge(FitResults, Strategy):
     """Ridge regression in one round, driven by `ServerAppComponents`.
 
     The same as `fedridge_flwr.FedRidge`; the names of the parameters follow the
@@ -138,23 +137,6 @@ class FedRidge(Strategy):
         self._asked: dict[str, None] = {}
         self._began = 0.0
 
-    # ---- results --------------------------------------------------------------
-
-    @property
-    def model_(self) -> RidgeModel:
-        """The fitted model."""
-        return _fitted(self._fit.model)
-
-    @property
-    def report_(self) -> FitReport:
-        """Who took part, what it cost, how well posed the answer is."""
-        return _fitted(self._fit.report)
-
-    @property
-    def statistics_(self) -> Statistics:
-        """The total over all participants."""
-        return _fitted(self._fit.statistics)
-
     # ---- fit ------------------------------------------------------------------
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
@@ -174,7 +156,9 @@ class FedRidge(Strategy):
         )
         clients = list(client_manager.all().values())
         self._fit.seconds["wait"] = time.perf_counter() - began
-        config = dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
+        config = (
+            dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
+        )
         ins = FitIns(
             Parameters(tensors=[], tensor_type="numpy.ndarray"),
             {**config, "server-round": server_round, wire.PROTOCOL_KEY: wire.PROTOCOL},
@@ -212,15 +196,10 @@ class FedRidge(Strategy):
         for name, reason in fit.fold.failures.items():
             log.warning("aggregate_fit: client %s left out: %s", name, reason)
         model = fit.finish()
+        fit.compare_bytes(wire.fedavg_bytes(wire.model_arrays(model)))
         for line in str(self.report_).splitlines():
             log.info("%s", line)
-        metrics: dict[str, Scalar] = {
-            "num-examples": model.n_rows_,
-            "num-clients": model.n_clients_,
-        }
-        if model.r2_ is not None:
-            metrics["train-r2"] = model.r2_
-        return ndarrays_to_parameters(_model_ndarrays(model)), metrics
+        return ndarrays_to_parameters(_model_ndarrays(model)), dict(fit.metrics())
 
     def _take(self, client: str, result: FitRes) -> None:
         fold = self._fit.fold
@@ -317,9 +296,3 @@ def _model_ndarrays(model: RidgeModel) -> NDArrays:
 def _bytes(content: RecordDict) -> int:
     # The driver builds the real messages out of sight; this one has their content.
     return wire.message_bytes(Message(content, 1, MessageType.TRAIN))
-
-
-def _fitted(value: Any) -> Any:
-    if value is None:
-        raise AttributeError("not fitted yet: the round has not been run.")
-    return value

@@ -22,10 +22,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from ..errors import FedRidgeError
 from ..model import Evaluation, RidgeModel
 from ..oneshot import FitSettings, OneShotFit, average_evaluations
-from ..report import FitReport, human_bytes
-from ..solve import Statistics
 from . import wire
 from .exchange import ask, log, wait_for_nodes
+from .results import FitResults
 
 if TYPE_CHECKING:
     import os
@@ -35,7 +34,7 @@ __all__ = ["FedRidge"]
 _DEFAULT_TIMEOUT = 3600.0
 
 
-class FedRidge(Strategy):
+class FedRidge(FitResults, Strategy):
     """Ridge regression in one round: minimises ||y - X w - b||² + alpha ||w||².
 
     The model equals ridge regression on the pooled rows of the clients that
@@ -118,23 +117,6 @@ class FedRidge(Strategy):
         self._asked: list[Message] = []
         self._timeout = _DEFAULT_TIMEOUT
         self._sizes: dict[tuple[int, ...], int] = {}
-
-    # ---- results --------------------------------------------------------------
-
-    @property
-    def model_(self) -> RidgeModel:
-        """The fitted model."""
-        return _fitted(self._fit.model)
-
-    @property
-    def report_(self) -> FitReport:
-        """Who took part, what it cost, how well posed the answer is."""
-        return _fitted(self._fit.report)
-
-    @property
-    def statistics_(self) -> Statistics:
-        """The total over all participants."""
-        return _fitted(self._fit.statistics)
 
     # ---- one round ------------------------------------------------------------
 
@@ -244,11 +226,8 @@ class FedRidge(Strategy):
             log.warning("aggregate_train: client %s left out: %s", client, reason)
         model = fit.finish()
         arrays = wire.model_arrays(model)
-        self.report_.fedavg_rounds = self._fedavg_rounds(arrays)
-        metrics = {"num-examples": model.n_rows_, "num-clients": model.n_clients_}
-        if model.r2_ is not None:
-            metrics["train-r2"] = model.r2_
-        return arrays, MetricRecord(metrics)
+        fit.compare_bytes(wire.fedavg_bytes(arrays))
+        return arrays, MetricRecord(dict(fit.metrics()))
 
     def _take(self, names: _NodeNames, reply: Message) -> None:
         client, fold = names.of(reply), self._fit.fold
@@ -368,23 +347,6 @@ class FedRidge(Strategy):
     def _sent_bytes(self, messages: list[Message]) -> int:
         return wire.message_bytes(messages[0]) * len(messages) if messages else 0
 
-    def _fedavg_rounds(self, arrays: ArrayRecord) -> float | None:
-        if not self._asked:
-            return None
-        fit, asked = self._fit, len(self._asked)
-        down = Message(
-            RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})}),
-            dst_node_id=self._asked[0].metadata.dst_node_id,
-            message_type=MessageType.TRAIN,
-        )
-        metrics = MetricRecord({"num-examples": fit.fold.n_accepted})
-        up = Message(
-            RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=down
-        )
-        per_round = asked * (wire.message_bytes(down) + wire.message_bytes(up))
-        log.debug("one FedAvg round would cost %s", human_bytes(per_round))
-        return (fit.bytes_up + fit.bytes_down) / per_round
-
 
 class _NodeNames:
     """Which node an answer belongs to.
@@ -419,7 +381,9 @@ def _messages(content: RecordDict, nodes: list[int], kind: str) -> list[Message]
     return [Message(content, dst_node_id=node, message_type=kind) for node in nodes]
 
 
-def _keep(history: dict[int, MetricRecord], key: int, found: MetricRecord | None) -> None:
+def _keep(
+    history: dict[int, MetricRecord], key: int, found: MetricRecord | None
+) -> None:
     if found is not None:
         history[key] = found
 
@@ -430,9 +394,3 @@ def _check_fraction(name: str, value: float) -> float:
     if name == "fraction_train" and value == 0:
         raise FedRidgeError("fraction_train must be above 0: someone has to answer.")
     return float(value)
-
-
-def _fitted(value: Any) -> Any:
-    if value is None:
-        raise AttributeError("not fitted yet: call start(grid=grid) first.")
-    return value

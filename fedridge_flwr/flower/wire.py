@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.common import Parameters
 from flwr.common.serde import message_to_proto
 from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
@@ -31,11 +38,13 @@ __all__ = [
     "PROTOCOL",
     "PROTOCOL_KEY",
     "check_request",
+    "decode_array",
     "decode_arrays",
     "error_reply",
     "evaluate_request",
     "evaluation_metrics",
     "evaluation_reply",
+    "fedavg_bytes",
     "is_legacy_request",
     "message_bytes",
     "model_arrays",
@@ -251,7 +260,8 @@ def _check_count(count: Any) -> int:
         or not 0 <= count < _LARGEST_COUNT
     ):
         raise ProtocolError(
-            f"num-examples must be a whole number of rows, got {tidy_reason(repr(count))}."
+            "num-examples must be a whole number of rows, got "
+            f"{tidy_reason(repr(count))}."
         )
     return count
 
@@ -264,11 +274,11 @@ def _first(records: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _raise_refusal(content: RecordDict) -> None:
-    fields = content.config_records.get("config", {})
+    fields = content.config_records.get("config", ConfigRecord())
     if _ERROR_KEY in fields:
         raise ProtocolError(tidy_reason(str(fields[_ERROR_KEY])))
     for key in ("fitres.status", "evaluateres.status"):
-        status = content.config_records.get(key, {})
+        status = content.config_records.get(key, ConfigRecord())
         if status.get("code", 0) != 0:
             raise ProtocolError(tidy_reason(str(status.get("message", ""))))
 
@@ -354,8 +364,9 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
 
 def evaluation_reply(evaluation: Evaluation) -> RecordDict:
     """Return the answer to a message-API request."""
-    metrics = {**evaluation_metrics(evaluation), "num-examples": evaluation.n_rows}
-    return RecordDict({"metrics": MetricRecord(metrics)})
+    metrics = MetricRecord({"num-examples": evaluation.n_rows})
+    metrics.update(evaluation_metrics(evaluation))
+    return RecordDict({"metrics": metrics})
 
 
 def read_evaluation(content: RecordDict) -> Evaluation:
@@ -382,6 +393,18 @@ def read_evaluation(content: RecordDict) -> Evaluation:
 # ---- sizes and words -------------------------------------------------------------
 
 
+def fedavg_bytes(arrays: ArrayRecord) -> int:
+    """Return what one round of FedAvg on this model costs one client, both ways."""
+    down = Message(
+        RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})}),
+        dst_node_id=2**62,
+        message_type=MessageType.TRAIN,
+    )
+    metrics = MetricRecord({"num-examples": 1000})
+    up = Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=down)
+    return message_bytes(down) + message_bytes(up)
+
+
 def message_bytes(message: Message) -> int:
     """Return the size of a message as serialized for the wire."""
     return int(message_to_proto(message).ByteSize())
@@ -390,15 +413,15 @@ def message_bytes(message: Message) -> int:
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def tidy_reason(text: str) -> str:
-    """Return the telling line of an error that a client or Ray sent.
+def tidy_reason(text: str | None) -> str:
+    r"""Return the telling line of an error that a client or Ray sent.
 
     Examples
     --------
-    >>> tidy_reason("<class 'X'>:<'\\x1b[36mray::run()\\x1b[39m\\n  File ...\\nE: no file'>")
-    'E: no file'
+    >>> tidy_reason("<class 'X'>:<'\x1b[36mray::run()\x1b[39m\n  File\nE: gone'>")
+    'E: gone'
     """
-    plain = _COLOUR.sub("", text).replace("\\n", "\n")
+    plain = _COLOUR.sub("", text or "").replace("\\n", "\n")
     plain = plain.rsplit("Message: ", 1)[-1]
     lines = [line.strip() for line in plain.splitlines() if line.strip(" '>\t")]
     last = lines[-1] if lines else "no reason given"

@@ -1,0 +1,45 @@
+"""What both strategies leave behind, under the same names."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from ..model import RidgeModel
+from ..oneshot import OneShotFit
+from ..report import FitReport
+from ..solve import Statistics
+
+__all__ = ["FitResults"]
+
+_T = TypeVar("_T")
+_NOT_FITTED = "not fitted yet: the round has not been run."
+
+
+class FitResults:
+    """Give access to a finished `OneShotFit`."""
+
+    _fit: OneShotFit
+
+    @property
+    def model_(self) -> RidgeModel:
+        """The fitted model."""
+        return _fitted(self._fit.model)
+
+    @property
+    def report_(self) -> FitReport:
+        """Who took part, what it cost, how well posed the answer is."""
+        return _fitted(self._fit.report)
+
+    @property
+    def statistics_(self) -> Statistics:
+        """The total over all participants; another alpha needs no other round."""
+        total: Statistics | None = self._fit.statistics
+        if total is None:
+            raise AttributeError(_NOT_FITTED)
+        return total
+
+
+def _fitted(value: _T | None) -> _T:
+    if value is None:
+        raise AttributeError(_NOT_FITTED)
+    return value
