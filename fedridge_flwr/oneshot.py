@@ -19,6 +19,7 @@ from .model import Evaluation, RidgeModel
 from .report import FitReport
 from .solve import Statistics, check_alpha, solve
 from .spectrum import spectrum
+from .statistics import SufficientStatistics
 
 if TYPE_CHECKING:
     import os
@@ -97,6 +98,10 @@ class OneShotFit:
         taken = len(self.fold.participants)
         if total is None or taken < settings.min_clients:
             raise NotEnoughClientsError(self._too_few(taken))
+        if settings.feature_names is not None and isinstance(
+            total, SufficientStatistics
+        ):
+            total = total.with_feature_names(settings.feature_names)
         self.statistics = total
         model = solve(
             total,

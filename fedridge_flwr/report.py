@@ -155,9 +155,9 @@ def human_bytes(size: float) -> str:
     """
     for unit in ("B", "kB", "MB"):
         if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+            return f"{size:.4g} {unit}"
         size /= 1000
-    return f"{size:.1f} GB"
+    return f"{size:.4g} GB"
 
 
 def text_table(heads: list[str], rows: list[list[str]]) -> str:

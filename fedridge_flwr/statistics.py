@@ -219,6 +219,17 @@ class SufficientStatistics:
             **_fields(rest),
         )
 
+    def with_feature_names(self, names: Sequence[str]) -> SufficientStatistics:
+        """Return the same statistics under these feature names."""
+        if len(names) != self.n_features:
+            raise StatisticsError(
+                f"{len(names)} feature names for {self.n_features} features."
+            )
+        digest = hash_names(names)
+        if self.feature_hash not in (None, digest):
+            raise StatisticsError("the feature names do not match their hash.")
+        return replace(self, feature_names=tuple(names), feature_hash=digest)
+
     # ---- views ----------------------------------------------------------------
 
     @property
@@ -341,13 +352,6 @@ class SufficientStatistics:
                     "rows there are with count=."
                 )
             count = int(weight)
-        names = None if feature_names is None else tuple(feature_names)
-        if names is not None and len(names) != n_features:
-            raise StatisticsError(
-                f"{len(names)} feature names for {n_features} features."
-            )
-        if names is not None and feature_hash not in (None, hash_names(names)):
-            raise StatisticsError("the feature names do not match their hash.")
         stats = cls(
             count=count,
             total_weight=weight,
@@ -355,12 +359,13 @@ class SufficientStatistics:
             comoment=comoment,
             n_features=n_features,
             n_targets=n_targets,
-            feature_names=names,
-            feature_hash=feature_hash if names is None else hash_names(names),
+            feature_hash=feature_hash,
             y_is_1d=n_targets == 1 if y_is_1d is None else y_is_1d,
         )
         stats._check_plausible()
-        return stats
+        return (
+            stats if feature_names is None else stats.with_feature_names(feature_names)
+        )
 
     # ---- internals ------------------------------------------------------------
 
@@ -410,7 +415,8 @@ class SufficientStatistics:
             raise StatisticsError(
                 f"{int((variances < 0).sum())} variances are negative."
             )
-        raw = variances + self.total_weight * self.means**2
+        with np.errstate(over="ignore"):
+            raw = variances + self.total_weight * self.means**2
         if not (raw < _LARGEST).all():
             raise StatisticsError(
                 f"second moments above {_LARGEST:g} would overflow in the sum."

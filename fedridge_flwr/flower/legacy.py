@@ -33,6 +33,7 @@ from ..oneshot import FitSettings, OneShotFit, average_evaluations
 from . import wire
 from .exchange import log, wait_for_nodes
 from .results import FitResults
+from .sizes import message_bytes
 
 if TYPE_CHECKING:
     import os
@@ -295,4 +296,4 @@ def _model_ndarrays(model: RidgeModel) -> NDArrays:
 
 def _bytes(content: RecordDict) -> int:
     # The driver builds the real messages out of sight; this one has their content.
-    return wire.message_bytes(Message(content, 1, MessageType.TRAIN))
+    return message_bytes(Message(content, 1, MessageType.TRAIN))

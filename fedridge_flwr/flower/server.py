@@ -25,6 +25,7 @@ from ..oneshot import FitSettings, OneShotFit, average_evaluations
 from . import wire
 from .exchange import ask, log, wait_for_nodes
 from .results import FitResults
+from .sizes import MessageSizes
 
 if TYPE_CHECKING:
     import os
@@ -116,7 +117,7 @@ class FedRidge(FitResults, Strategy):
         self._fit = OneShotFit(self._settings)
         self._asked: list[Message] = []
         self._timeout = _DEFAULT_TIMEOUT
-        self._sizes: dict[tuple[int, ...], int] = {}
+        self._sizes = MessageSizes()
 
     # ---- one round ------------------------------------------------------------
 
@@ -204,7 +205,7 @@ class FedRidge(FitResults, Strategy):
         self._fit.seconds["wait"] = time.perf_counter() - began
         content = wire.train_request({**config, "server-round": server_round})
         self._asked = _messages(content, nodes, MessageType.TRAIN)
-        self._fit.bytes_down += self._sent_bytes(self._asked)
+        self._fit.bytes_down += self._sizes.of_all(self._asked)
         log.info("configure_train: asked %d nodes", len(nodes))
         return self._asked
 
@@ -218,7 +219,7 @@ class FedRidge(FitResults, Strategy):
         began = time.perf_counter()
         names = _NodeNames(self._asked)
         for reply in replies:
-            fit.bytes_up += self._size(reply)
+            fit.bytes_up += self._sizes.of(reply)
             self._take(names, reply)
         fit.refuse_silent(names.all, f"no answer within {self._timeout:g} s")
         fit.seconds["train"] = time.perf_counter() - began
@@ -258,7 +259,7 @@ class FedRidge(FitResults, Strategy):
             wire.model_arrays(self.model_), {**config, "server-round": server_round}
         )
         self._asked = _messages(content, nodes, MessageType.EVALUATE)
-        self.report_.bytes_down += self._sent_bytes(self._asked)
+        self.report_.bytes_down += self._sizes.of_all(self._asked)
         log.info("configure_evaluate: asked %d nodes", len(nodes))
         return self._asked
 
@@ -274,7 +275,7 @@ class FedRidge(FitResults, Strategy):
         failed: dict[str, str] = {}
         up = 0
         for reply in replies:
-            up += self._size(reply)
+            up += self._sizes.of(reply)
             client = names.of(reply)
             if client is None or client in found:
                 continue
@@ -333,19 +334,6 @@ class FedRidge(FitResults, Strategy):
         if fraction < 1.0:
             nodes = random.sample(nodes, max(1, round(fraction * len(nodes))))
         return nodes
-
-    def _size(self, message: Message) -> int:
-        """Return the serialized size, measured once per size of content."""
-        if message.has_error():
-            return wire.message_bytes(message)
-        arrays = message.content.array_records.values()
-        key = tuple(len(array.data) for record in arrays for array in record.values())
-        if key not in self._sizes:
-            self._sizes[key] = wire.message_bytes(message)
-        return self._sizes[key]
-
-    def _sent_bytes(self, messages: list[Message]) -> int:
-        return wire.message_bytes(messages[0]) * len(messages) if messages else 0
 
 
 class _NodeNames:

@@ -25,7 +25,6 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.common import Parameters
-from flwr.common.serde import message_to_proto
 from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
 from numpy.typing import NDArray
 
@@ -33,6 +32,7 @@ from ..errors import DataError, FedRidgeError, ProtocolError
 from ..model import Evaluation, RidgeModel
 from ..plain import PlainStatistics
 from ..statistics import SufficientStatistics, packed_length
+from .sizes import message_bytes
 
 __all__ = [
     "PROTOCOL",
@@ -46,7 +46,6 @@ __all__ = [
     "evaluation_reply",
     "fedavg_bytes",
     "is_legacy_request",
-    "message_bytes",
     "model_arrays",
     "model_from_arrays",
     "read_evaluation",
@@ -403,11 +402,6 @@ def fedavg_bytes(arrays: ArrayRecord) -> int:
     metrics = MetricRecord({"num-examples": 1000})
     up = Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=down)
     return message_bytes(down) + message_bytes(up)
-
-
-def message_bytes(message: Message) -> int:
-    """Return the size of a message as serialized for the wire."""
-    return int(message_to_proto(message).ByteSize())
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -1,0 +1,53 @@
+# Two commands are enough: `make run` and `make test`. Both set everything up.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup run test lint check notebooks soak readme clean
+
+help:
+	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
+	@echo "make test       lint, types, import contract, tests"
+	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
+	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
+	@echo "make readme     put the table of the last 'make run' into README.md"
+	@echo "make clean      remove the virtual environment and results"
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; use make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(READY)
+
+run: $(READY)
+	$(BIN)/python -m fedridge_flwr.app --supernodes 20 --output-dir results \
+	  --run-config compare-rounds=50
+
+test: lint check
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+check: $(READY)
+	$(BIN)/python -m pytest -m "not slow"
+
+soak: $(READY)
+	$(BIN)/python -m pytest -m slow -s
+
+notebooks: $(READY)
+	$(BIN)/jupytext --to ipynb --update notebooks/*.py
+	$(BIN)/python -m pytest --nbmake --overwrite notebooks/
+
+readme: $(READY)
+	$(BIN)/python tests/readme_table.py
+
+clean:
+	rm -rf $(VENV) results

@@ -1,0 +1,84 @@
+"""The ClientApp: statistics for FedRidge, gradient steps for FedAvg and FedProx."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from ..flower import ridge_client_app
+from ..flower.wire import PROTOCOL_KEY
+from .settings import read_settings
+from .task import ClientRows, client_rows, gradient_steps
+
+__all__ = ["app"]
+
+
+def _rows(context: Context) -> ClientRows:
+    settings = read_settings(context.run_config)
+    node = context.node_config
+    return client_rows(settings, int(node["partition-id"]), int(node["num-partitions"]))
+
+
+def load_data(context: Context) -> tuple[Any, Any]:
+    """Return this client's training rows."""
+    rows = _rows(context)
+    return rows.X, rows.y
+
+
+def load_eval_data(context: Context) -> tuple[Any, Any]:
+    """Return this client's test rows."""
+    rows = _rows(context)
+    return rows.X_test, rows.y_test
+
+
+_ridge = ridge_client_app(load_data, load_eval_data)
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Answer FedRidge with statistics, any other strategy with gradient steps."""
+    config = message.content.config_records["config"]
+    if PROTOCOL_KEY in config:
+        return _ridge(message, context)
+    rows = _rows(context)
+    arrays = message.content.array_records["arrays"]
+    coef, intercept = gradient_steps(
+        (arrays["coef"].numpy(), arrays["intercept"].numpy()),
+        rows,
+        steps=int(config["local-epochs"]),  # type: ignore[arg-type]
+        learning_rate=float(config["learning-rate"]),  # type: ignore[arg-type]
+        penalty=float(config["penalty"]),  # type: ignore[arg-type]
+        proximal_mu=float(config.get("proximal-mu", 0.0)),  # type: ignore[arg-type]
+    )
+    updated = {
+        "coef": FlowerArray(np.ascontiguousarray(coef)),
+        "intercept": FlowerArray(intercept),
+    }
+    return Message(
+        RecordDict(
+            {
+                "arrays": ArrayRecord(updated),
+                "metrics": MetricRecord({"num-examples": len(rows.X)}),
+            }
+        ),
+        reply_to=message,
+    )
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate the one-shot model on this client's test rows."""
+    return _ridge(message, context)
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Answer at once, after loading the rows: a warm-up before times are taken."""
+    _rows(context)
+    return Message(RecordDict(), reply_to=message)

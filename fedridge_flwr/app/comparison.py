@@ -1,0 +1,255 @@
+"""One-shot ridge, FedAvg and FedProx on the same clients: run, table, figure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
+
+from ..flower import FedRidge
+from ..flower.exchange import ask, log
+from ..flower.sizes import CountingGrid
+from ..flower.wire import decode_arrays, model_from_arrays
+from ..model import RidgeModel
+from ..report import human_bytes, text_table
+from .settings import AppSettings
+from .task import ClientRows, largest_curvature
+
+__all__ = ["Run", "comparison_table", "draw_comparison", "run_iterative", "run_oneshot"]
+
+LOCAL_EPOCHS = 5
+PROXIMAL_MU = 0.01
+_TIMEOUT = 600.0
+
+
+@dataclass
+class Run:
+    """One method on the clients: the model it ends with, and what it cost."""
+
+    method: str
+    rounds: int
+    model: RidgeModel
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    mse_by_round: list[float]
+    bytes_by_round: list[int]
+
+
+def warm_up(grid: Grid) -> None:
+    """Let every client load its rows, so that no method pays for Ray's start."""
+    nodes = sorted(set(grid.get_node_ids()))
+    hello = RecordDict({"config": ConfigRecord({"warm-up": True})})
+    messages = [Message(hello, dst_node_id=n, message_type="query") for n in nodes]
+    for _ in ask(grid, messages, _TIMEOUT, "warm-up"):
+        pass
+
+
+def run_oneshot(strategy: FedRidge, grid: Grid, rows: ClientRows | None = None) -> Run:
+    """Run the one round."""
+    counting, began = CountingGrid(grid), time.perf_counter()
+    strategy.start(counting, timeout=_TIMEOUT)
+    seconds = time.perf_counter() - began
+    mse = [] if rows is None else [test_error(strategy.model_, rows)]
+    return Run(
+        method="One-Shot (FedRidge)",
+        rounds=1,
+        model=strategy.model_,
+        bytes_up=counting.bytes_up,
+        bytes_down=counting.bytes_down,
+        seconds=seconds,
+        mse_by_round=mse,
+        bytes_by_round=[counting.bytes_up + counting.bytes_down],
+    )
+
+
+def run_iterative(
+    name: str, grid: Grid, settings: AppSettings, n_clients: int, rows: ClientRows
+) -> Run:
+    """Run Flower's own FedAvg or FedProx, unmodified, with a step size of 1/L."""
+    penalty = settings.alpha / len(rows.X)
+    mu = PROXIMAL_MU if name == "FedProx" else 0.0
+    curvature = largest_curvature(settings, n_clients) + penalty + mu
+    counting = CountingGrid(grid)
+    trace: list[float] = []
+    spent: list[int] = []
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        mse = test_error(model_from_arrays(decode_arrays(arrays)), rows)
+        if server_round > 0:
+            trace.append(mse)
+            spent.append(counting.bytes_up + counting.bytes_down)
+        return MetricRecord({"test-mse": mse})
+
+    targets = rows.y.shape[1:]
+    start = ArrayRecord(
+        {
+            "coef": FlowerArray(np.zeros((*targets, rows.X.shape[1]))),
+            "intercept": FlowerArray(np.zeros(targets or (1,))),
+        }
+    )
+    began = time.perf_counter()
+    result = _strategy(name, n_clients).start(
+        grid=counting,
+        initial_arrays=start,
+        num_rounds=settings.compare_rounds,
+        timeout=_TIMEOUT,
+        train_config=ConfigRecord(
+            {
+                "learning-rate": 1.0 / curvature,
+                "local-epochs": LOCAL_EPOCHS,
+                "penalty": penalty,
+            }
+        ),
+        evaluate_fn=evaluate,
+    )
+    return Run(
+        method=name,
+        rounds=settings.compare_rounds,
+        model=model_from_arrays(decode_arrays(result.arrays)),
+        bytes_up=counting.bytes_up,
+        bytes_down=counting.bytes_down,
+        seconds=time.perf_counter() - began,
+        mse_by_round=trace,
+        bytes_by_round=spent,
+    )
+
+
+def _strategy(name: str, n_clients: int) -> Strategy:
+    settings: dict[str, Any] = {
+        "fraction_evaluate": 0.0,
+        "min_train_nodes": n_clients,
+        "min_available_nodes": n_clients,
+    }
+    if name == "FedProx":
+        return FedProx(**settings, proximal_mu=PROXIMAL_MU)
+    return FedAvg(**settings)
+
+
+def pooled_ridge(settings: AppSettings, rows: ClientRows) -> Run:
+    """Run scikit-learn's Ridge on the pooled rows: what everybody is held against."""
+    from sklearn.linear_model import Ridge
+
+    began = time.perf_counter()
+    ridge = Ridge(alpha=settings.alpha).fit(rows.X, rows.y)
+    seconds = time.perf_counter() - began
+    model = RidgeModel(
+        coef=np.asarray(ridge.coef_),
+        intercept=ridge.intercept_,
+        alpha=settings.alpha,
+        n_rows=len(rows.X),
+    )
+    mse = test_error(model, rows)
+    return Run("Pooled ridge (scikit-learn)", 0, model, 0, 0, seconds, [mse], [0])
+
+
+def test_error(model: RidgeModel, rows: ClientRows) -> float:
+    """Return the mean squared error on the test rows, NaN without any."""
+    if not len(rows.X_test):
+        return float("nan")
+    return model.evaluate(rows.X_test, rows.y_test).mse
+
+
+def comparison_table(runs: list[Run], rows: ClientRows) -> str:
+    """Return the table of all methods against the last one, pooled ridge."""
+    pooled = runs[-1].model.coef_
+    return text_table(
+        [
+            "method",
+            "rounds",
+            "test MSE",
+            "test R²",
+            "distance to pooled",
+            "bytes up",
+            "bytes down",
+            "seconds",
+        ],
+        [
+            [
+                run.method,
+                str(run.rounds) if run.rounds else "-",
+                _tested(run, rows, lambda e: f"{e.mse:.6g}"),
+                _tested(run, rows, lambda e: f"{e.r2:.5f}"),
+                f"{np.linalg.norm(run.model.coef_ - pooled) / _norm(pooled):.1e}"
+                if run is not runs[-1]
+                else "0",
+                human_bytes(run.bytes_up) if run.rounds else "-",
+                human_bytes(run.bytes_down) if run.rounds else "-",
+                f"{run.seconds:.2f}",
+            ]
+            for run in runs
+        ],
+    )
+
+
+def _tested(run: Run, rows: ClientRows, show: Callable[[Any], str]) -> str:
+    if not len(rows.X_test):
+        return "no test rows"
+    return show(run.model.evaluate(rows.X_test, rows.y_test))
+
+
+def _norm(coef: Any) -> float:
+    return float(np.linalg.norm(coef)) or 1.0
+
+
+def draw_comparison(runs: list[Run], title: str, path: Path) -> None:
+    """Draw test error against rounds and against bytes, both axes logarithmic."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(9.5, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    colours = {"FedAvg": "#1f77b4", "FedProx": "#d95f02"}
+    styles = {"FedAvg": "-", "FedProx": (0, (4, 2))}
+    *methods, pooled = runs
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    for axis in (left, right):
+        axis.axhline(
+            pooled.mse_by_round[-1], color="0.4", lw=1, ls=":", label=pooled.method
+        )
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.grid(visible=True, which="major", color="0.92")
+        axis.yaxis.set_major_formatter(plain)
+        axis.yaxis.set_minor_formatter(plain)
+        axis.spines[["top", "right"]].set_visible(False)
+    for run in methods:
+        rounds = np.arange(1, len(run.mse_by_round) + 1)
+        for axis, cost in ((left, rounds), (right, run.bytes_by_round)):
+            if run.rounds == 1:
+                axis.plot(cost, run.mse_by_round, "*", ms=15, color="#2ca02c", zorder=3)
+                axis.annotate(
+                    "One-Shot",
+                    (cost[0], run.mse_by_round[0]),
+                    xytext=(8, 8),
+                    textcoords="offset points",
+                    color="#2ca02c",
+                )
+            else:
+                colour, style = colours[run.method], styles[run.method]
+                axis.plot(
+                    cost,
+                    run.mse_by_round,
+                    color=colour,
+                    ls=style,
+                    lw=2,
+                    label=run.method,
+                )
+    left.set_xlabel("rounds")
+    left.xaxis.set_major_formatter(plain)
+    right.set_xlabel("bytes, both ways, all clients")
+    right.xaxis.set_major_formatter(FuncFormatter(lambda size, _: human_bytes(size)))
+    left.set_ylabel("test MSE")
+    left.legend(frameon=False)
+    figure.suptitle(title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    log.info("wrote %s", path)

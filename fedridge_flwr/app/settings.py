@@ -1,0 +1,93 @@
+"""The run-config of the app, checked: Flower itself does not check value types."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import FedRidgeError
+
+__all__ = ["AppSettings", "read_settings"]
+
+DATASETS = ("diabetes", "digits", "synthetic")
+
+
+@dataclass(frozen=True)
+class AppSettings:
+    """Settings of one run; see `[tool.flwr.app.config]` in pyproject.toml."""
+
+    dataset: str = "diabetes"
+    alpha: float = 1.0
+    test_fraction: float = 0.2
+    seed: int = 0
+    compare_rounds: int = 0
+    output_dir: str = ""
+    d: int = 100
+    n: int = 500
+    gamma: float = 0.5
+
+
+def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
+    """Return the settings, or an error that says what was expected.
+
+    Examples
+    --------
+    >>> read_settings({"alpha": "large"})
+    Traceback (most recent call last):
+    fedridge_flwr.errors.FedRidgeError: run-config alpha must be a number of at least 0\
+, got 'large' (str).
+    """
+    defaults = AppSettings()
+
+    def number(key: str, default: float, low: float, high: float = 1e300) -> float:
+        value = run_config.get(key, default)
+        top = "" if high == 1e300 else f" and below {high:g}"
+        if _is_bool_or_text(value) or not low <= value < high:
+            _refuse(key, f"a number of at least {low:g}{top}", value)
+        return float(value)
+
+    def whole(key: str, default: int, low: int) -> int:
+        value = run_config.get(key, default)
+        if _is_bool_or_text(value) or not isinstance(value, int) or value < low:
+            _refuse(key, f"a whole number of at least {low}", value)
+        return int(value)
+
+    def text(key: str, default: str) -> str:
+        value = run_config.get(key, default)
+        if not isinstance(value, str):
+            _refuse(key, "text", value)
+        return str(value)
+
+    settings = AppSettings(
+        dataset=text("dataset", defaults.dataset),
+        alpha=number("alpha", defaults.alpha, 0.0),
+        test_fraction=number("test-fraction", defaults.test_fraction, 0.0, 1.0),
+        seed=whole("seed", defaults.seed, 0),
+        compare_rounds=whole("compare-rounds", defaults.compare_rounds, 0),
+        output_dir=text("output-dir", defaults.output_dir),
+        d=whole("d", defaults.d, 1),
+        n=whole("n", defaults.n, 1),
+        gamma=number("gamma", defaults.gamma, 0.0),
+    )
+    if settings.dataset not in DATASETS:
+        _refuse("dataset", f"one of {', '.join(DATASETS)}", settings.dataset)
+    if settings.output_dir and not os.path.isabs(settings.output_dir):
+        _refuse(
+            "output-dir",
+            "an absolute path (a ServerApp's working directory is that of the "
+            "SuperLink)",
+            settings.output_dir,
+        )
+    return settings
+
+
+def _is_bool_or_text(value: Any) -> bool:
+    return isinstance(value, bool) or not isinstance(value, int | float)
+
+
+def _refuse(key: str, expected: str, value: Any) -> None:
+    raise FedRidgeError(
+        f"run-config {key} must be {expected}, got {value!r} ({type(value).__name__})."
+    )

@@ -1,0 +1,27 @@
+"""Hypothesis settings and shared data for every test."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("local", deadline=None, max_examples=40)
+settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """Return a function from a data set's name to its folder; it skips if absent."""
+
+    def folder(name: str) -> Path:
+        path = SHARED_DATA / name
+        if not path.is_dir():
+            pytest.skip(f"the shared data set {name!r} is not beside this checkout")
+        return path
+
+    return folder

@@ -1,0 +1,118 @@
+"""A grid that hands messages straight to client apps, with faults on demand."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+Handler = Callable[[Message], Message]
+
+
+def set_task_identity() -> None:
+    """Outside a runtime, Flower's messages need to be told who sends them."""
+    TaskIdentity.run_id = 1
+    TaskIdentity.task_id = 1
+    TaskIdentity.node_id = 1
+
+
+def node_context(partition: int, n_partitions: int, **run_config: object) -> Context:
+    return Context(
+        run_id=1,
+        node_id=1000 + partition,
+        node_config={"partition-id": partition, "num-partitions": n_partitions},
+        state=RecordDict(),
+        run_config=dict(run_config),
+        series_id=1,
+    )
+
+
+class InProcessGrid(Grid):
+    """Nodes 1000, 1001, ... answer at once, late, twice, wrongly or not at all.
+
+    Parameters
+    ----------
+    handlers : list of callables
+        One per node, from request to answer; an exception becomes an error reply.
+    late : dict of int to float
+        Seconds after which the answer of a node is there.
+    visible : callable
+        From the number of looks at the grid so far to the number of nodes shown.
+    """
+
+    def __init__(
+        self,
+        handlers: list[Handler],
+        late: dict[int, float] | None = None,
+        visible: Callable[[int], int] | None = None,
+    ) -> None:
+        set_task_identity()
+        self.handlers = {1000 + k: handler for k, handler in enumerate(handlers)}
+        self.late = {1000 + k: seconds for k, seconds in (late or {}).items()}
+        self.visible = visible
+        self.looks = 0
+        self.sent: list[Message] = []
+        self.largest_pull = 0
+        self._ready: dict[str, tuple[float, Message]] = {}
+
+    @classmethod
+    def of_app(cls, app: ClientApp, n_nodes: int, **faults: object) -> InProcessGrid:
+        def node(k: int) -> Handler:
+            return lambda message: app(message, node_context(k, n_nodes))
+
+        return cls([node(k) for k in range(n_nodes)], **faults)  # type: ignore[arg-type]
+
+    def set_run(self, run: object) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> object:  # type: ignore[override]
+        return SimpleNamespace(run_id=1)
+
+    def create_message(self, *args: object, **kwargs: object) -> Message:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> Iterable[int]:
+        self.looks += 1
+        shown = len(self.handlers) if self.visible is None else self.visible(self.looks)
+        return list(self.handlers)[:shown]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        ids = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(uuid.uuid4())
+            self.sent.append(message)
+            ids.append(message.metadata.message_id)
+            node = message.metadata.dst_node_id
+            try:
+                reply = self.handlers[node](message)
+            except Exception as error:
+                reply = Message(Error(code=2, reason=repr(error)), reply_to=message)
+            when = time.monotonic() + self.late.get(node, 0.0)
+            self._ready[message.metadata.message_id] = (when, reply)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        now = time.monotonic()
+        found = [
+            i for i in message_ids if i in self._ready and self._ready[i][0] <= now
+        ]
+        self.largest_pull = max(self.largest_pull, len(found))
+        return [self._ready.pop(i)[1] for i in found]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        ids = list(self.push_messages(messages))
+        deadline = time.monotonic() + (timeout or 60.0)
+        replies: list[Message] = []
+        while len(replies) < len(ids) and time.monotonic() < deadline:
+            replies += self.pull_messages(ids)
+            time.sleep(0.01)
+        return replies

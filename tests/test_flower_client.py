@@ -1,0 +1,134 @@
+"""The client side: what it sends, what it keeps, what it says when it cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from fakes import node_context, set_task_identity
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common import Code, FitIns, Parameters
+
+from fedridge_flwr import RidgeClient, SufficientStatistics, ridge_client_app, solve
+from fedridge_flwr.flower import wire
+
+X = np.random.default_rng(0).normal(size=(12, 3))
+Y = X.sum(axis=1)
+
+
+def ask(app: Any, content: RecordDict, kind: str = "train") -> RecordDict:
+    set_task_identity()
+    message = Message(content, dst_node_id=1000, message_type=kind)
+    return app(message, node_context(0, 1)).content
+
+
+def refusal(app: Any, kind: str = "train") -> str:
+    model = solve(SufficientStatistics.from_data(X, Y))
+    content = (
+        wire.train_request({})
+        if kind == "train"
+        else wire.evaluate_request(wire.model_arrays(model), {})
+    )
+    return str(ask(app, content, kind).config_records["config"]["error"])
+
+
+def test_weights_reach_the_statistics() -> None:
+    weight = np.arange(12.0)
+    app = ridge_client_app(lambda context: (X, Y, weight))
+    stats = wire.read_statistics(ask(app, wire.train_request({})))
+    expected = SufficientStatistics.from_data(X, Y, weight)
+    np.testing.assert_array_equal(stats.to_array(), expected.to_array())
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_client_with_too_few_rows_holds_back_and_does_not_say_how_many(
+    rows: int,
+) -> None:
+    app = ridge_client_app(lambda context: (X[:rows], Y[:rows]))
+    assert refusal(app) == "holds back: it has fewer rows than its min_rows=2."
+
+
+def test_min_rows_is_the_clients_own_setting() -> None:
+    app = ridge_client_app(lambda context: (X, Y), min_rows=13)
+    assert "min_rows=13" in refusal(app)
+    generous = ridge_client_app(lambda context: (X[:1], Y[:1]), min_rows=1)
+    assert wire.read_statistics(ask(generous, wire.train_request({}))).count == 1
+
+
+def test_evaluation_on_too_few_rows_holds_back_too() -> None:
+    app = ridge_client_app(lambda context: (X, Y), lambda context: (X[:1], Y[:1]))
+    assert "holds back" in refusal(app, "evaluate")
+
+
+def frame_with_nan() -> pd.DataFrame:
+    frame = pd.DataFrame(X, columns=["age", "salary", "bmi"])
+    frame.loc[3, "salary"] = np.nan
+    return frame
+
+
+def test_errors_name_columns_by_number_unless_names_are_shared() -> None:
+    hidden = ridge_client_app(lambda context: (frame_with_nan(), Y))
+    shared = ridge_client_app(
+        lambda context: (frame_with_nan(), Y), share_feature_names=True
+    )
+    assert "column 1" in refusal(hidden)
+    assert "salary" not in refusal(hidden)
+    assert "column 1 ('salary')" in refusal(shared)
+
+
+def test_what_load_data_raises_arrives_in_one_line() -> None:
+    def load_data(context: Any) -> Any:
+        raise FileNotFoundError("hospital.csv is not here")
+
+    text = refusal(ridge_client_app(load_data))
+    assert text == "FileNotFoundError: hospital.csv is not here"
+
+
+def test_load_data_that_returns_something_else_is_told_what_to_return() -> None:
+    assert "must return (X, y)" in refusal(ridge_client_app(lambda context: X))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [({}, "not FedRidge"), ({wire.PROTOCOL_KEY: 99}, "version 99")],
+)
+def test_requests_of_other_strategies_are_refused(config: Any, reason: str) -> None:
+    app = ridge_client_app(lambda context: (X, Y))
+    content = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord(config)})
+    assert reason in str(ask(app, content).config_records["config"]["error"])
+    client = RidgeClient(X, Y).to_client()
+    result = client.fit(FitIns(Parameters([], ""), config))
+    assert result.status.code != Code.OK
+    assert reason in result.status.message
+
+
+def test_a_numpy_client_sends_one_array_and_scalars() -> None:
+    arrays, count, metrics = RidgeClient(X, Y).fit([], {})
+    assert [array.shape for array in arrays] == [(15,)]
+    assert count == 12
+    assert all(isinstance(v, bool | int | float | str) for v in metrics.values())
+
+
+def test_eval_data_is_what_is_evaluated_on() -> None:
+    client = RidgeClient(X, Y, eval_data=(X[:5], Y[:5] + 1.0))
+    model = solve(SufficientStatistics.from_data(X, Y), alpha=0.0)
+    arrays = wire.decode_arrays(wire.model_arrays(model))
+    loss, count, metrics = client.evaluate(arrays, {})
+    assert loss == pytest.approx(1.0)
+    assert count == 5
+    assert metrics["mse"] == loss
+
+
+def test_without_eval_data_the_training_rows_are_evaluated_on() -> None:
+    model = solve(SufficientStatistics.from_data(X, Y), alpha=5.0)
+    arrays = wire.decode_arrays(wire.model_arrays(model))
+    loss, count, _ = RidgeClient(X, Y).evaluate(arrays, {})
+    assert count == 12
+    assert loss == pytest.approx(model.evaluate(X, Y).mse)
+
+
+def test_a_model_of_another_size_is_refused_in_words() -> None:
+    app = ridge_client_app(lambda context: (X[:, :2], Y))
+    assert "fitted with 3" in refusal(app, "evaluate")
