@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,11 @@ from flwr.app import (
     ConfigRecord,
     Context,
     Message,
-    MetricRecord,
     RecordDict,
 )
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
 from generators import paper_clients
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
@@ -125,12 +124,25 @@ def test_strategies_and_clients_of_both_apis_combine(
 
 # ---- exactness over many data sets, in one simulation --------------------------------
 
-CASES = {f"d={d} gamma={gamma}": (d, gamma) for d in (10, 100, 400) for gamma in (0, 1)}
+WINE = Path(__file__).resolve().parents[2] / "shared" / "data" / "wine_quality"
+PAPER = {
+    f"paper d={d} gamma={gamma}": (d, gamma) for d in (10, 100, 400) for gamma in (0, 1)
+}
 
 
-def paper_rows(case: str, partition: int, n_partitions: int) -> Rows:
-    d, gamma = CASES[case]
-    return paper_clients(d=d, n_k=50, K=n_partitions, gamma=gamma, seed=1)[partition]
+@lru_cache(maxsize=1)
+def all_clients(case: str, K: int) -> list[Rows]:
+    """Return the rows of every client."""
+    if case in PAPER:
+        d, gamma = PAPER[case]
+        return paper_clients(d=d, n_k=max(20, 600 // K), K=K, gamma=gamma, seed=1)
+    if case == "diabetes":
+        X, y = load_diabetes(return_X_y=True)
+    else:
+        files = sorted(WINE.glob("winequality-*.csv"))
+        rows = [np.loadtxt(path, delimiter=";", skiprows=1) for path in files]
+        X, y = np.vstack(rows)[:, :-1], np.vstack(rows)[:, -1]
+    return [(X[k::K], y[k::K]) for k in range(K)]
 
 
 def many_data_sets() -> ClientApp:
@@ -139,29 +151,33 @@ def many_data_sets() -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         case = str(message.content.config_records["config"]["case"])
-        k, n = (int(context.node_config[key]) for key in _PARTITION)
-        return ridge_client_app(lambda _: paper_rows(case, k, n))(message, context)
+        k, K = (int(context.node_config[key]) for key in _PARTITION)
+        ridge = ridge_client_app(lambda _: all_clients(case, K)[k])
+        return ridge(message, context)
 
     return app
 
 
-def test_every_case_of_the_papers_generator_is_exact() -> None:
+@pytest.mark.parametrize("K", [2, 20, 100])
+def test_every_data_set_is_exact_through_the_simulation(K: int) -> None:
+    cases = [*PAPER, "diabetes", *(["wine"] if WINE.exists() else [])]
     models: dict[str, RidgeModel] = {}
 
     def main(grid: Grid) -> None:
-        for case in CASES:
-            strategy = FedRidge(alpha=0.01, min_available_nodes=20)
+        for case in cases:
+            strategy = FedRidge(alpha=0.01, min_available_nodes=K)
             config = ConfigRecord({"case": case})
             strategy.start(grid, train_config=config, timeout=120)
             models[case] = strategy.model_
 
-    simulate(server(main), many_data_sets(), 20)
+    simulate(server(main), many_data_sets(), K)
+    assert list(models) == cases
     for case, model in models.items():
-        rows = [paper_rows(case, k, 20) for k in range(20)]
-        X, y = (np.concatenate(part) for part in zip(*rows, strict=True))
-        assert model.n_clients_ == 20
+        X, y = (
+            np.concatenate(part) for part in zip(*all_clients(case, K), strict=True)
+        )
+        assert model.n_clients_ == K
         assert_exact(model, Ridge(alpha=0.01).fit(X, y))
-    assert len(models) == len(CASES)
 
 
 # ---- faults --------------------------------------------------------------------------
@@ -238,76 +254,3 @@ def _kind(reason: str) -> str:
         "length": "numbers, got an array of shape",
     }
     return next((kind for kind, word in words.items() if word in reason), reason)
-
-
-# ---- a stock app becomes ours by the README's diff -----------------------------------
-
-
-class StockClient(NumPyClient):
-    """What many Flower apps look like: FedAvg on the weights of a linear model."""
-
-    def __init__(self, X: np.ndarray, y: np.ndarray) -> None:
-        self.X, self.y = X, y
-
-    def fit(self, parameters: Any, config: Any) -> Any:
-        w = parameters[0] if parameters else np.zeros(self.X.shape[1])
-        w = w - 0.1 * self.X.T @ (self.X @ w - self.y) / len(self.y)
-        return [w], len(self.y), {}
-
-
-def test_a_stock_numpyclient_app_becomes_ours_in_the_older_api() -> None:
-    models: list[RidgeModel] = []
-
-    def client_fn(context: Context) -> Any:
-        X, y = diabetes_of(context)
-        # -   return StockClient(X, y).to_client()
-        return RidgeClient(X, y).to_client()
-
-    def server_fn(context: Context) -> ServerAppComponents:
-        # -   strategy = FedAvg()
-        strategy = LegacyFedRidge(alpha=1.0, on_model=models.append)
-        return ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=30)
-        )
-
-    simulate(ServerApp(server_fn=server_fn), ClientApp(client_fn), 4)
-    assert len(models) == 1
-    assert_exact(models[0], Ridge(alpha=1.0).fit(*load_diabetes(return_X_y=True)))
-
-
-def test_a_stock_numpyclient_app_becomes_ours_in_the_message_api() -> None:
-    found: dict[str, Any] = {}
-
-    def client_fn(context: Context) -> Any:
-        X, y = diabetes_of(context)
-        # -   return StockClient(X, y).to_client()
-        return RidgeClient(X, y).to_client()
-
-    def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-        return MetricRecord({"arrays": len(arrays)})
-
-    def main(grid: Grid) -> None:
-        # -   strategy = FedAvg()
-        strategy = FedRidge(alpha=1.0)
-        found["result"] = strategy.start(
-            grid=grid,
-            initial_arrays=ArrayRecord([np.zeros(10)]),
-            num_rounds=30,
-            evaluate_fn=evaluate_fn,
-        )
-
-    simulate(server(main), ClientApp(client_fn), 4)
-    ridge = Ridge(alpha=1.0).fit(*load_diabetes(return_X_y=True))
-    arrays = found["result"].arrays
-    assert relative(arrays["coef"].numpy(), ridge.coef_) < 1e-12
-    assert relative(arrays["intercept"].numpy(), [ridge.intercept_]) < 1e-12
-    assert sorted(found["result"].evaluate_metrics_serverapp) == [0, 1]
-
-
-def test_the_stock_app_that_is_converted_does_run_as_it_was() -> None:
-    strategy = FedAvg()
-    client = StockClient(*load_diabetes(return_X_y=True))
-    arrays, count, _ = client.fit([np.zeros(10)], {})
-    assert strategy.min_train_nodes == 2
-    assert count == 442
-    assert np.isfinite(arrays[0]).all()

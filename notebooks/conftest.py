@@ -1,0 +1,3 @@
+"""Tests run the notebooks, not the scripts they are paired with."""
+
+collect_ignore_glob = ["*.py"]

@@ -1,0 +1,119 @@
+"""README's code runs, and its diffs turn a stock FedAvg app into ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import InProcessGrid, node_context
+from generators import paper_clients
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def block_with(language: str, words: str) -> str:
+    (found,) = (block for block in blocks(language) if words in block)
+    return found
+
+
+def load_data(context: Any) -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_diabetes(return_X_y=True)
+    k = int(context.node_config["partition-id"])
+    n = int(context.node_config["num-partitions"])
+    return X[k::n], y[k::n]
+
+
+def run(code: str, **names: Any) -> dict[str, Any]:
+    exec(compile(code, "README.md", "exec"), names)
+    return names
+
+
+def test_every_python_block_is_run_by_a_test_here() -> None:
+    markers = ("# client_app.py", "# server_app.py", "# Phase 1")
+    assert all(any(m in block for m in markers) for block in blocks("python"))
+    assert len(blocks("python")) == len(markers)
+
+
+def test_the_plug_in_snippets_fit_and_print(capsys: Any) -> None:
+    client = run(block_with("python", "# client_app.py"), load_data=load_data)
+    server = run(block_with("python", "# server_app.py"))
+    server["app"](InProcessGrid.of_app(client["app"], 4), node_context(0, 4))
+    printed = capsys.readouterr().out
+    assert "intercept" in printed
+    assert "clients     4 in, 0 out" in printed
+
+
+def test_algorithm_1_runs_word_for_word() -> None:
+    data, sigma, d = paper_clients(d=10, n_k=30, K=5, gamma=1, seed=0), 0.01, 10
+    names = run(block_with("python", "# Phase 1"), data=data, sigma=sigma, d=d)
+    A, b = (np.concatenate(part) for part in zip(*data, strict=True))
+    expected = np.linalg.solve(A.T @ A + sigma * np.eye(d), A.T @ b)
+    np.testing.assert_allclose(names["w_sigma"], expected, rtol=1e-12)
+
+
+def sides(diff: str) -> tuple[str, str]:
+    """Return the file before and after a diff."""
+    lines = diff.splitlines()
+    before = [line[1:] for line in lines if not line.startswith("+")]
+    after = [line[1:] for line in lines if not line.startswith("-")]
+    return "\n".join(before), "\n".join(after)
+
+
+def simulate(code: str) -> list[Any]:
+    from flwr.simulation import run_simulation
+
+    results: list[Any] = []
+    names = run(code, load_data=load_data, results=results)
+    run_simulation(
+        names["server_app"],
+        names["client_app"],
+        num_supernodes=4,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0}},
+    )
+    return results
+
+
+def assert_pooled(coef: Any, intercept: Any) -> None:
+    ridge = Ridge(alpha=1.0).fit(*load_diabetes(return_X_y=True))
+    np.testing.assert_allclose(coef, ridge.coef_, rtol=1e-11)
+    np.testing.assert_allclose(intercept, ridge.intercept_, rtol=1e-12)
+
+
+@pytest.mark.ray
+def test_the_message_api_diff_turns_fedavg_into_fedridge() -> None:
+    before, after = sides(block_with("diff", "ridge_client_app"))
+    (stock,) = simulate(before)
+    assert len(stock.train_metrics_clientapp) == 5, "FedAvg ran its five rounds"
+    (ours,) = simulate(after)
+    arrays = ours.arrays
+    assert_pooled(arrays["coef"].numpy(), arrays["intercept"].numpy()[0])
+
+
+@pytest.mark.ray
+def test_the_numpyclient_diff_turns_fedavg_into_fedridge() -> None:
+    before, after = sides(block_with("diff", "LegacyFedRidge"))
+    assert simulate(before) == [], "the stock app runs, and never gives its model back"
+    (model,) = simulate(after)
+    assert_pooled(model.coef_, model.intercept_)
+
+
+def test_the_table_is_one_that_the_app_wrote() -> None:
+    begin = "<!-- table: written by `make readme` from the last `make run` -->"
+    table = README.split(begin)[1].split("<!-- end of table -->")[0]
+    for words in (
+        "One-Shot (FedRidge)",
+        "FedAvg",
+        "FedProx",
+        "scikit-learn",
+        "flwr 1.",
+    ):
+        assert words in table
