@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import StatisticsError
+from .plausible import check_moments, check_symmetric, from_upper
 from .rows import Array
 from .statistics import SufficientStatistics
 
@@ -139,27 +140,13 @@ def _full_gram(gram: Array, n_features: int) -> Array:
                 f"a packed G of {n_features} features has {expected} numbers, "
                 f"got {gram.size}."
             )
-        upper = ~np.tri(n_features, k=-1, dtype=bool)
-        full = np.empty((n_features, n_features))
-        full[upper] = gram
-        full.T[upper] = gram
+        full = from_upper(gram, n_features)
     elif gram.shape == (n_features, n_features):
-        full = (gram + gram.T) / 2.0
-        if np.abs(gram - full).max() > 1e-9 * np.abs(gram).max():
-            raise StatisticsError("G is not symmetric.")
+        full = check_symmetric(gram)
     else:
         raise StatisticsError(
             f"G must have shape ({n_features}, {n_features}) or be its packed upper "
             f"triangle, got {gram.shape}."
         )
-    diagonal = np.diagonal(full)
-    if (diagonal < 0).any():
-        raise StatisticsError(
-            f"{int((diagonal < 0).sum())} sums of squares in G are negative."
-        )
-    size = np.sqrt(diagonal)
-    if not (diagonal < 1e150).all():
-        raise StatisticsError("G has numbers above 1e150 that would overflow.")
-    if (np.abs(full) > (1 + 1e-6) * np.outer(size, size) + 1e-300).any():
-        raise StatisticsError("G is not a Gram matrix: a cosine exceeds 1.")
+    check_moments(full, np.diagonal(full), "sums of squares in G")
     return full

@@ -12,11 +12,11 @@ import numpy as np
 
 from .comoments import Moments, block_moments, merge, remove
 from .errors import StatisticsError
+from .plausible import check_moments, from_upper, upper_triangle
 from .rows import Array, Rows, check_rows
 
 __all__ = ["SufficientStatistics", "hash_names", "packed_length"]
 
-_LARGEST = 1e150
 _MIXED = (
     "Statistics merge only over the same columns in the same order; "
     "bring every client to one schema."
@@ -294,7 +294,7 @@ class SufficientStatistics:
         packed = np.empty(packed_length(self.n_features, self.n_targets))
         packed[0] = self.total_weight
         packed[1 : 1 + width] = self.means
-        packed[1 + width :] = self.comoment[_upper(width)]
+        packed[1 + width :] = upper_triangle(self.comoment)
         return packed
 
     @classmethod
@@ -340,10 +340,6 @@ class SufficientStatistics:
         """
         array = _check_packed(array, n_features, n_targets)
         width = n_features + n_targets
-        comoment = np.empty((width, width))
-        upper = _upper(width)
-        comoment[upper] = array[1 + width :]
-        comoment.T[upper] = array[1 + width :]
         weight = float(array[0])
         if count is None:
             if weight != np.floor(weight):
@@ -356,7 +352,7 @@ class SufficientStatistics:
             count=count,
             total_weight=weight,
             means=array[1 : 1 + width].copy(),
-            comoment=comoment,
+            comoment=from_upper(array[1 + width :], width),
             n_features=n_features,
             n_targets=n_targets,
             feature_hash=feature_hash,
@@ -402,7 +398,6 @@ class SufficientStatistics:
             )
 
     def _check_plausible(self) -> None:
-        variances = np.diagonal(self.comoment)
         if self.count < 0:
             raise StatisticsError(f"the row count is negative: {self.count}.")
         if self.total_weight < 0:
@@ -411,24 +406,9 @@ class SufficientStatistics:
             raise StatisticsError("there are no rows, yet weight or co-moments.")
         if self.total_weight == 0 and self.comoment.any():
             raise StatisticsError("the total weight is zero, yet there are co-moments.")
-        if (variances < 0).any():
-            raise StatisticsError(
-                f"{int((variances < 0).sum())} variances are negative."
-            )
         with np.errstate(over="ignore"):
-            raw = variances + self.total_weight * self.means**2
-        if not (raw < _LARGEST).all():
-            raise StatisticsError(
-                f"second moments above {_LARGEST:g} would overflow in the sum."
-            )
-        deviation, size = np.sqrt(variances), np.sqrt(raw)
-        bound = (1 + 1e-6) * np.outer(deviation, deviation)
-        bound += 1e-12 * np.outer(size, size)
-        if (np.abs(self.comoment) > bound).any():
-            raise StatisticsError(
-                "some co-moments exceed what the variances allow (a correlation "
-                "above 1)."
-            )
+            raw = np.diagonal(self.comoment) + self.total_weight * self.means**2
+        check_moments(self.comoment, raw, "variances")
 
 
 def packed_length(n_features: int, n_targets: int) -> int:
@@ -470,10 +450,6 @@ def _accumulate(rows: Rows) -> Moments:
             return total
     rows.refuse_bad_values()
     raise AssertionError("unreachable")
-
-
-def _upper(width: int) -> Any:
-    return ~np.tri(width, k=-1, dtype=bool)
 
 
 def _check_packed(packed: Any, n_features: int, n_targets: int) -> Array:

@@ -34,7 +34,8 @@ from sklearn.linear_model import Ridge
 
 from fedridge_flwr import FedRidge, SufficientStatistics, ridge_client_app, solve
 
-logging.getLogger("flwr").setLevel(logging.ERROR)
+for name in ("flwr", "ray"):
+    logging.getLogger(name).setLevel(logging.ERROR)
 warnings.filterwarnings("ignore")
 CLIENTS, ROUNDS, ALPHA = 10, 30, 0.1
 

@@ -332,7 +332,8 @@ class FedRidge(FitResults, Strategy):
         )
         nodes = sorted(set(grid.get_node_ids()))
         if fraction < 1.0:
-            nodes = random.sample(nodes, max(1, round(fraction * len(nodes))))
+            number = max(1, round(fraction * len(nodes)))
+            nodes = random.SystemRandom().sample(nodes, number)
         return nodes
 
 

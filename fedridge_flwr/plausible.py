@@ -1,0 +1,71 @@
+"""What second moments of real rows always satisfy, whoever computed them."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf
+
+from .errors import StatisticsError
+from .rows import Array
+
+__all__ = ["check_moments", "check_symmetric", "from_upper", "upper_triangle"]
+
+_LARGEST = 1e150
+_ROUNDING = 1e-6
+
+
+def check_moments(matrix: Array, raw_diagonal: Array, what: str) -> None:
+    """Refuse a symmetric matrix that cannot be a sum of squares w z z'.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (p, p)
+        Raw or centred second moments.
+    raw_diagonal : ndarray of shape (p,)
+        Raw sums of squares, which bound the rounding in centred ones.
+    what : str
+        Name of the diagonal in messages, for example "variances".
+    """
+    diagonal = np.diagonal(matrix)
+    if (diagonal < 0).any():
+        raise StatisticsError(f"{int((diagonal < 0).sum())} {what} are negative.")
+    if not (raw_diagonal < _LARGEST).all():
+        raise StatisticsError(
+            f"second moments above {_LARGEST:g} would overflow in the sum."
+        )
+    size = np.sqrt((1 + _ROUNDING) * diagonal + _ROUNDING**2 * raw_diagonal)
+    filled = size > 0
+    if matrix[~filled].any():
+        raise StatisticsError(f"some {what} are zero, but not what goes with them.")
+    size, matrix = size[filled], matrix[np.ix_(filled, filled)]
+    scaled = matrix / size
+    scaled /= size[:, None]
+    np.einsum("ii->i", scaled)[:] = 1.0
+    if size.size and dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)[1]:
+        raise StatisticsError(
+            "the second moments are not positive semi-definite (as if a correlation "
+            "were above 1): no rows have them."
+        )
+
+
+def check_symmetric(matrix: Array) -> Array:
+    """Return the symmetric part of a matrix that is symmetric up to rounding."""
+    symmetric = (matrix + matrix.T) / 2.0
+    if np.abs(matrix - symmetric).max() > 1e-9 * np.abs(matrix).max():
+        raise StatisticsError("the matrix is not symmetric.")
+    return symmetric
+
+
+def upper_triangle(matrix: Array) -> Array:
+    """Return the upper triangle of a matrix, row by row."""
+    packed: Array = matrix[~np.tri(matrix.shape[0], k=-1, dtype=bool)]
+    return packed
+
+
+def from_upper(packed: Array, width: int) -> Array:
+    """Return the symmetric matrix with this upper triangle."""
+    upper = ~np.tri(width, k=-1, dtype=bool)
+    matrix = np.empty((width, width))
+    matrix[upper] = packed
+    matrix.T[upper] = packed
+    return matrix
