@@ -24,16 +24,21 @@ _DENSE_RATIO = 4.0
 
 
 class Moments(NamedTuple):
-    """Total weight W, mean m (p,) and centred co-moments C (p, p)."""
+    """Total weight W, mean m (p,) and centred co-moments C (p, p).
+
+    The mean is ``mean + mean_low``. Without the low part, every merge would round the
+    mean, and over many unlike clients (sorted rows) those roundings cost digits of C.
+    """
 
     weight: float
     mean: Array
     comoment: Array
+    mean_low: Array
 
     @classmethod
     def zero(cls, width: int) -> Moments:
         """Return the moments of no rows."""
-        return cls(0.0, np.zeros(width), np.zeros((width, width)))
+        return cls(0.0, np.zeros(width), np.zeros((width, width)), np.zeros(width))
 
 
 def merge(a: Moments, b: Moments) -> Moments:
@@ -43,11 +48,12 @@ def merge(a: Moments, b: Moments) -> Moments:
     if b.weight == 0.0:
         return a
     weight = a.weight + b.weight
-    delta = b.mean - a.mean
+    delta = (b.mean - a.mean) + (b.mean_low - a.mean_low)
     comoment = _square(delta, a.weight * (b.weight / weight))
     comoment += a.comoment
     comoment += b.comoment
-    return Moments(weight, a.mean + delta * (b.weight / weight), comoment)
+    mean, low = _two_sum(a.mean, a.mean_low + delta * (b.weight / weight))
+    return Moments(weight, mean, comoment, low)
 
 
 def remove(total: Moments, part: Moments) -> Moments:
@@ -55,10 +61,11 @@ def remove(total: Moments, part: Moments) -> Moments:
     if part.weight == 0.0:
         return total
     weight = total.weight - part.weight
-    delta = total.mean - part.mean
+    delta = (total.mean - part.mean) + (total.mean_low - part.mean_low)
     comoment = total.comoment - part.comoment
     comoment -= _square(delta, part.weight * (total.weight / weight))
-    return Moments(weight, total.mean + delta * (part.weight / weight), comoment)
+    mean, low = _two_sum(total.mean, total.mean_low + delta * (part.weight / weight))
+    return Moments(weight, mean, comoment, low)
 
 
 def block_moments(block: Block) -> Moments:
@@ -71,30 +78,33 @@ def block_moments(block: Block) -> Moments:
 def _dense_moments(parts: list[NDArray[Any]], weight: Array | None) -> Moments:
     n_rows = parts[0].shape[0]
     widths = [part.shape[1] for part in parts]
+    total = float(n_rows) if weight is None else float(weight.sum())
+    if total == 0.0:
+        return Moments.zero(sum(widths))
     centred = np.empty((n_rows, sum(widths)))
     shift = np.empty(sum(widths))
     start = 0
     for part, width in zip(parts, widths, strict=True):
         stop = start + width
-        shift[start:stop] = _rough_mean(part)
+        shift[start:stop] = _rough_mean(part, weight)
         np.subtract(part, shift[start:stop], out=centred[:, start:stop])
         start = stop
     if weight is None:
-        total = float(n_rows)
         rest = np.ones(n_rows) @ centred / total
     else:
-        total = float(weight.sum())
-        if total == 0.0:
-            return Moments.zero(sum(widths))
         rest = weight @ centred / total
         centred *= np.sqrt(weight)[:, None]
     comoment = centred.T @ centred
     # The shift was only roughly the mean: take out what it left over.
     comoment -= _square(rest, total)
-    return Moments(total, shift + rest, _clamp_variances(comoment))
+    mean, low = _two_sum(shift, rest)
+    return Moments(total, mean, _clamp_variances(comoment), low)
 
 
-def _rough_mean(part: NDArray[Any]) -> Array:
+def _rough_mean(part: NDArray[Any], weight: Array | None) -> Array:
+    if weight is not None:
+        # By weight: a far row of weight zero must not take the digits of the others.
+        return np.asarray(weight @ part.astype(np.float64, copy=False) / weight.sum())
     if part.dtype in (np.float32, np.float64):
         mean = np.ones(part.shape[0], part.dtype) @ part / part.shape[0]
         if np.isfinite(mean).all():
@@ -134,13 +144,21 @@ def _sparse_moments(block: Block) -> Moments:
     cross -= np.outer(mean[light], Z.sum(axis=0))
 
     width = n_features + Y.shape[1]
-    moments = Moments(total, np.empty(width), np.empty((width, width)))
+    moments = Moments.zero(width)._replace(weight=total)
     moments.mean[light], moments.mean[where_dense] = mean[light], dense.mean
+    moments.mean_low[where_dense] = dense.mean_low
     moments.comoment[np.ix_(light, light)] = (inner + inner.T) / 2.0
     moments.comoment[np.ix_(light, where_dense)] = cross
     moments.comoment[np.ix_(where_dense, light)] = cross.T
     moments.comoment[np.ix_(where_dense, where_dense)] = dense.comoment
     return moments._replace(comoment=_clamp_variances(moments.comoment))
+
+
+def _two_sum(large: Array, small: Array) -> tuple[Array, Array]:
+    """Return the rounded sum and what rounding cut off (Knuth)."""
+    total = large + small
+    share = total - large
+    return total, (large - (total - share)) + (small - share)
 
 
 def _square(vector: Array, factor: float) -> Array:

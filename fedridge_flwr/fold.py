@@ -8,8 +8,7 @@ client with other columns, even one that answers first, cannot shut out the rest
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from .plain import PlainStatistics
@@ -73,7 +72,6 @@ class Fold:
     repeated: list[str] = field(default_factory=list)
     _full: dict[_Schema, _Group[SufficientStatistics]] = field(default_factory=dict)
     _plain: dict[_Schema, _Group[PlainStatistics]] = field(default_factory=dict)
-    _votes_for_1d: Counter[tuple[int, int]] = field(default_factory=Counter)
     _seen: dict[str, None] = field(default_factory=dict)
 
     def add(self, client: str, part: SufficientStatistics | PlainStatistics) -> None:
@@ -83,9 +81,7 @@ class Fold:
         reason = self._reason_to_refuse(part)
         if reason is not None:
             self.failures[client] = reason
-            return
-        self._votes_for_1d[part.n_features, part.n_targets] += part.y_is_1d
-        if isinstance(part, SufficientStatistics):
+        elif isinstance(part, SufficientStatistics):
             key = _Schema(part.n_features, part.n_targets, part.feature_hash)
             if key in self._full:
                 self._full[key].add(client, part)
@@ -136,9 +132,7 @@ class Fold:
                     f"{'has' if len(winners) == 1 else 'have'} "
                     f"{shape[0]} and {shape[1]}",
                 )
-        total = self._total(shape)
-        votes = self._votes_for_1d[shape]
-        return replace(total, y_is_1d=2 * votes >= total.n_clients)
+        return self._total(shape)
 
     def _total(self, shape: tuple[int, int]) -> SufficientStatistics | PlainStatistics:
         named = {

@@ -32,6 +32,14 @@ class Evaluation(NamedTuple):
     n_rows: int
 
 
+class _Errors(NamedTuple):
+    """Mean squared error and variance of y, per target."""
+
+    error: Array
+    spread: Array
+    n_rows: int
+
+
 class RidgeModel:
     """Ridge regression: minimises ||y - X w - b||² + alpha ||w||².
 
@@ -42,7 +50,7 @@ class RidgeModel:
     coef_ : ndarray of shape (d,) or (t, d)
         Coefficients, in the original units of the features.
     intercept_ : float or ndarray of shape (t,)
-        Intercept; 0.0 without one.
+        Intercept; 0.0 where none was fitted.
     alpha_ : float
         The penalty used.
     n_features_in_ : int
@@ -111,43 +119,63 @@ class RidgeModel:
         """
         columns = getattr(X, "columns", None)
         known = getattr(self, "feature_names_in_", None)
-        if columns is not None and known is not None and list(columns) != list(known):
-            raise DataError(
-                "the columns of X are not those of the fit, in the same order: "
-                f"expected {list(known)[:6]}, got {list(columns)[:6]}."
-            )
         block = finite_block(X)
         if block.shape[1] != self.n_features_in_:
             raise DataError(
                 f"X has {block.shape[1]} features, but the model was fitted with "
                 f"{self.n_features_in_}."
             )
+        if columns is not None and known is not None:
+            other = [j for j, name in enumerate(known) if name != columns[j]]
+            if other:
+                raise DataError(
+                    "the columns of X are not those of the fit, in the same order: "
+                    "see {columns}.",
+                    other,
+                    [str(column) for column in columns],
+                )
         return np.asarray(block @ self.coef_.T + self.intercept_)
 
     def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
         """Return mean squared error and R² on the given rows (mean over targets)."""
+        error, spread, n_rows = self._errors(X, y, sample_weight)
+        defined = n_rows > 1 and bool(np.all(spread > 0))
+        r2 = float(np.mean(1.0 - error / spread)) if defined else float("nan")
+        return Evaluation(float(np.mean(error)), r2, n_rows)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R² of the predictions, as scikit-learn's `score` does.
+
+        Where y does not vary it is 1.0 for perfect predictions and 0.0 otherwise.
+        """
+        errors = self._errors(X, y, sample_weight)
+        if errors.n_rows < 2:
+            return float("nan")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            r2 = 1.0 - errors.error / errors.spread
+        flat = np.where(errors.error > 0, 0.0, 1.0)
+        return float(np.mean(np.where(errors.spread > 0, r2, flat)))
+
+    def _errors(self, X: Any, y: Any, sample_weight: Any) -> _Errors:
         rows = check_rows(X, y, sample_weight)
         if rows.n_rows == 0:
             raise DataError("there are no rows to evaluate on.")
+        if rows.weight is not None and not rows.weight.any():
+            raise DataError("sample_weight is zero for every row to evaluate on.")
         predicted = self.predict(X)
         truth = np.asarray(y, dtype=np.float64)
-        if predicted.shape != truth.shape:
+        if truth.size != predicted.size:
             raise DataError(
                 f"y has shape {truth.shape}, but the predictions have "
                 f"{predicted.shape}."
             )
+        truth = truth.reshape(predicted.shape)
         error = np.average((truth - predicted) ** 2, axis=0, weights=rows.weight)
-        mean = np.average(truth, axis=0, weights=rows.weight)
-        spread = np.average((truth - mean) ** 2, axis=0, weights=rows.weight)
         if not np.isfinite(error).all():
             rows.refuse_bad_values()
-        defined = rows.n_rows > 1 and bool(np.all(spread > 0))
-        r2 = float(np.mean(1.0 - error / spread)) if defined else float("nan")
-        return Evaluation(float(np.mean(error)), r2, rows.n_rows)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R² of the predictions, as scikit-learn's `score` does."""
-        return self.evaluate(X, y, sample_weight).r2
+        mean = np.average(truth, axis=0, weights=rows.weight)
+        spread = np.average((truth - mean) ** 2, axis=0, weights=rows.weight)
+        return _Errors(np.asarray(error), np.asarray(spread), rows.n_rows)
 
     # ---- look -----------------------------------------------------------------
 
@@ -302,7 +330,11 @@ class RidgeModel:
         coef = np.asarray(content["coef"], dtype=np.float64)
         intercept = np.asarray(content["intercept"], dtype=np.float64)
         names = content["feature_names"]
-        if coef.ndim not in (1, 2) or intercept.shape != coef.shape[:-1]:
+        if (
+            coef.ndim not in (1, 2)
+            or coef.size == 0
+            or intercept.shape not in ((), coef.shape[:-1])
+        ):
             raise ValueError(
                 f"coef of shape {coef.shape}, intercept of shape {intercept.shape}"
             )
@@ -310,15 +342,21 @@ class RidgeModel:
             raise ValueError("coefficients that are not finite")
         if names is not None and len(names) != coef.shape[-1]:
             raise ValueError(f"{len(names)} names for {coef.shape[-1]} features")
+        numbers = {
+            key: None if content[key] is None else float(content[key])
+            for key in ("condition", "r2")
+        }
+        alpha = float(content["alpha"])
+        if not (np.isfinite(alpha) and alpha >= 0):
+            raise ValueError("alpha is not a finite number, zero or more")
         return cls(
             coef=coef,
             intercept=float(intercept) if intercept.ndim == 0 else intercept,
-            alpha=float(content["alpha"]),
+            alpha=alpha,
             fit_intercept=bool(content["fit_intercept"]),
             standardize=bool(content["standardize"]),
             feature_names=names,
             n_rows=int(content["n_rows"]),
             n_clients=int(content["n_clients"]),
-            condition=content["condition"],
-            r2=content["r2"],
+            **numbers,
         )

@@ -10,7 +10,7 @@ import numpy as np
 from .errors import StatisticsError
 from .plausible import check_moments, check_symmetric, from_upper
 from .rows import Array
-from .statistics import SufficientStatistics
+from .statistics import SufficientStatistics, check_count
 
 __all__ = ["PlainStatistics"]
 
@@ -35,7 +35,6 @@ class PlainStatistics:
     count: int
     gram: Array
     moment: Array
-    y_is_1d: bool = True
     n_clients: int = 1
 
     @classmethod
@@ -60,18 +59,18 @@ class PlainStatistics:
             if not np.isfinite(array).all():
                 bad = int(np.count_nonzero(~np.isfinite(array)))
                 raise StatisticsError(f"{name} has {bad} NaN or infinite numbers.")
-        if count < 0:
-            raise StatisticsError(f"the row count is negative: {count}.")
+        count = check_count(count)
         if moment.ndim not in (1, 2) or moment.size == 0:
             raise StatisticsError(
                 f"h must have shape (d,) or (d, t), got {moment.shape}."
             )
+        if not (np.abs(moment.astype(np.float64)) < 1e150).all():
+            raise StatisticsError("h has numbers above 1e150 that would overflow.")
         full = _full_gram(gram.astype(np.float64), moment.shape[0])
         return cls(
             count=count,
             gram=full,
             moment=moment.astype(np.float64).reshape(moment.shape[0], -1),
-            y_is_1d=moment.ndim == 1,
         )
 
     @classmethod
@@ -81,7 +80,6 @@ class PlainStatistics:
             count=stats.count,
             gram=stats.gram,
             moment=stats.moment,
-            y_is_1d=stats.y_is_1d,
             n_clients=stats.n_clients,
         )
 
@@ -99,7 +97,6 @@ class PlainStatistics:
             count=self.count + other.count,
             gram=self.gram + other.gram,
             moment=self.moment + other.moment,
-            y_is_1d=self.y_is_1d and other.y_is_1d,
             n_clients=self.n_clients + other.n_clients,
         )
 

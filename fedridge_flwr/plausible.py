@@ -12,6 +12,7 @@ __all__ = ["check_moments", "check_symmetric", "from_upper", "upper_triangle"]
 
 _LARGEST = 1e150
 _ROUNDING = 1e-6
+_SMALLEST_SQUARE = 1e-310
 
 
 def check_moments(matrix: Array, raw_diagonal: Array, what: str) -> None:
@@ -33,15 +34,14 @@ def check_moments(matrix: Array, raw_diagonal: Array, what: str) -> None:
         raise StatisticsError(
             f"second moments above {_LARGEST:g} would overflow in the sum."
         )
-    size = np.sqrt((1 + _ROUNDING) * diagonal + _ROUNDING**2 * raw_diagonal)
-    filled = size > 0
-    if matrix[~filled].any():
-        raise StatisticsError(f"some {what} are zero, but not what goes with them.")
-    size, matrix = size[filled], matrix[np.ix_(filled, filled)]
+    size = (1 + _ROUNDING) * diagonal + _ROUNDING**2 * raw_diagonal
+    # Squares of numbers around 1e-160 are rounded to zero, their products with others
+    # are not.
+    size = np.sqrt(size + _SMALLEST_SQUARE)
     scaled = matrix / size
     scaled /= size[:, None]
     np.einsum("ii->i", scaled)[:] = 1.0
-    if size.size and dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)[1]:
+    if dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)[1]:
         raise StatisticsError(
             "the second moments are not positive semi-definite (as if a correlation "
             "were above 1): no rows have them."

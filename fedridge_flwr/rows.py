@@ -47,27 +47,31 @@ class Rows:
     n_rows: int
     n_features: int
     n_targets: int
-    y_is_1d: bool
     feature_names: tuple[str, ...] | None
 
     def blocks(self) -> Iterator[Block]:
         """Yield all rows in order, `BLOCK_BYTES` of float64 at a time."""
-        height = self._block_height()
-        for start in range(0, self.n_rows, height):
-            part = slice(start, min(start + height, self.n_rows))
+        for part in self._parts():
             weight = None if self.weight is None else self.weight[part]
             yield Block(_slice(self.X, part), _targets(self.Y, part), weight)
 
-    def _block_height(self) -> int:
-        width = self.n_features + self.n_targets
-        if _is_sparse(self.X):
-            per_row = self.n_targets + 3 * (self.X.nnz / max(self.n_rows, 1) + 1)
-            return max(1, int(BLOCK_BYTES / (8 * per_row)))
-        return max(1, BLOCK_BYTES // (8 * width))
-
-    def column_name(self, column: int) -> str | None:
-        """Return the name of a feature column, if names are known."""
-        return None if self.feature_names is None else self.feature_names[column]
+    def _parts(self) -> Iterator[slice]:
+        if not _is_sparse(self.X):
+            width = self.n_features + self.n_targets
+            height = max(1, BLOCK_BYTES // (8 * width))
+            for start in range(0, self.n_rows, height):
+                yield slice(start, min(start + height, self.n_rows))
+            return
+        # Rows may be of very different length, so entries are counted, not rows.
+        ends = _row_ends(self.X)
+        height = max(1, BLOCK_BYTES // (16 * (self.n_targets + 3)))
+        start = 0
+        while start < self.n_rows:
+            before = ends[start - 1] if start else 0
+            full = int(np.searchsorted(ends, before + BLOCK_BYTES // 48, "right"))
+            stop = min(max(full, start + 1), start + height, self.n_rows)
+            yield slice(start, stop)
+            start = stop
 
     def refuse_bad_values(self) -> None:
         """Raise a `DataError` that names and counts what is not finite or too large."""
@@ -81,7 +85,7 @@ class Rows:
         features = bad[bad < self.n_features]
         if features.size:
             raise DataError(
-                f"X has {counts[features].sum()} NaN or infinite values in {{columns}} "
+                f"X has {_bad_values(counts[features].sum())} in {{columns}} "
                 f"({', '.join(str(n) for n in counts[features][:6])} of "
                 f"{self.n_rows} rows). Remove or impute them before the fit.",
                 features.tolist(),
@@ -89,7 +93,7 @@ class Rows:
             )
         if bad.size:
             raise DataError(
-                f"y has {counts[bad].sum()} NaN or infinite values in {{columns}} "
+                f"y has {_bad_values(counts[bad].sum())} in {{columns}} "
                 f"({self.n_rows} rows). Remove those rows before the fit.",
                 (bad - self.n_features).tolist(),
             )
@@ -126,7 +130,6 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
         n_rows=n_rows,
         n_features=n_features,
         n_targets=1 if Y.ndim == 1 else Y.shape[1],
-        y_is_1d=Y.ndim == 1,
         feature_names=names,
     )
 
@@ -141,6 +144,10 @@ def finite_block(X: Any) -> Any:
             "X has NaN or infinite values in {columns}.", bad.tolist(), names
         )
     return block if _is_sparse(block) else np.asarray(block, dtype=np.float64)
+
+
+def _bad_values(count: int, what: str = "NaN or infinite") -> str:
+    return f"{count} {what} value{'' if count == 1 else 's'}"
 
 
 def _is_sparse(data: Any) -> bool:
@@ -207,20 +214,31 @@ def _check_weights(sample_weight: Any, n_rows: int) -> Array | None:
         )
     if not np.isfinite(weight).all():
         count = int(np.count_nonzero(~np.isfinite(weight)))
-        raise DataError(f"sample_weight has {count} NaN or infinite values.")
+        raise DataError(f"sample_weight has {_bad_values(count)}.")
+    with np.errstate(over="ignore"):
+        total = weight.sum()
+    if not np.isfinite(total):
+        raise DataError("the sum of sample_weight overflows float64: scale it down.")
     if (weight < 0).any():
         raise DataError(
-            f"sample_weight has {int((weight < 0).sum())} negative values: "
+            f"sample_weight has {_bad_values((weight < 0).sum(), 'negative')}: "
             "weights must be zero or more."
         )
     return weight
 
 
 def _real_array(data: Any, what: str) -> NDArray[Any]:
+    masked = int(np.count_nonzero(getattr(data, "mask", False)))
+    if isinstance(data, np.ma.MaskedArray) and masked:
+        raise DataError(
+            f"{what} has {_bad_values(masked, 'masked')}. "
+            "Remove or impute them before the fit."
+        )
     try:
         array = np.asarray(data)
     except ValueError as error:
-        raise DataError(f"{what} is not a rectangular array: {error}.") from error
+        reason = str(error).rstrip(".")
+        raise DataError(f"{what} is not a rectangular array: {reason}.") from error
     if array.dtype == object and array.ndim in (1, 2):
         return _from_objects(array, what)
     _refuse_dtype(array.dtype, what)
@@ -230,12 +248,13 @@ def _real_array(data: Any, what: str) -> NDArray[Any]:
 def _from_objects(array: NDArray[Any], what: str) -> NDArray[Any]:
     try:
         return array.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         columns = array.reshape(array.shape[0], -1).T
         bad = [j for j, column in enumerate(columns) if not _converts(column)]
         # `from None`: the cause would quote the offending value of the data.
         raise DataError(
-            f"{what} must be numeric, but {{columns}} hold other values. "
+            f"{what} must be numeric, but {{columns}} "
+            f"{'holds' if len(bad) == 1 else 'hold'} other values. "
             "Encode text and categories as numbers first.",
             bad,
         ) from None
@@ -244,12 +263,16 @@ def _from_objects(array: NDArray[Any], what: str) -> NDArray[Any]:
 def _converts(column: NDArray[Any]) -> bool:
     try:
         column.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 
 
 def _refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
+    if dtype.names is not None:
+        raise DataError(
+            f"{what} must be a plain array of numbers, not one with named fields."
+        )
     if dtype.kind not in _REAL_KINDS:
         raise DataError(
             f"{what} must be numeric and real, got dtype {dtype}. "
@@ -259,9 +282,11 @@ def _refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
 
 def _refuse_text_columns(frame: Any, names: tuple[str, ...] | None, what: str) -> None:
     bad = [j for j, dtype in enumerate(frame.dtypes) if not _is_numeric_dtype(dtype)]
-    if bad:
+    # A frame without rows has no types worth the name: an empty client is fine.
+    if bad and len(frame):
         raise DataError(
-            f"{what} must be numeric, but {{columns}} are not. "
+            f"{what} must be numeric, but {{columns}} "
+            f"{'is' if len(bad) == 1 else 'are'} not. "
             "Encode text, dates and categories as numbers first.",
             bad,
             names,
@@ -274,6 +299,13 @@ def _is_numeric_dtype(dtype: Any) -> bool:
         (types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype))
         and not types.is_complex_dtype(dtype)
     )
+
+
+def _row_ends(X: Any) -> NDArray[Any]:
+    """Return how many entries there are up to the end of every row."""
+    if X.format == "csr":
+        return np.asarray(X.indptr[1:])
+    return np.cumsum(np.bincount(X.indices, minlength=X.shape[0]))
 
 
 def _slice(X: Any, part: slice) -> Any:

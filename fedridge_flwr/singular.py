@@ -45,8 +45,19 @@ def explain_singular(
         found.append(f"{column_labels(constant, names)} {verb} constant")
     rest = np.setdiff1d(np.arange(matrix.shape[0]), constant)
     if rest.size:
-        found += _dependencies(matrix[np.ix_(rest, rest)], rest, names)
+        among = _dependencies(matrix[np.ix_(rest, rest)], rest, names)
+        # Constant columns explain enough: the others need not be blamed as well.
+        found += among if among or found else [_nearly(matrix, names)]
     return found
+
+
+def _nearly(matrix: Array, names: Sequence[str] | None) -> str:
+    scale = np.sqrt(np.diagonal(matrix))
+    _, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    weakest = np.abs(vectors[:, 0])
+    involved = np.flatnonzero(weakest > 0.1 * weakest.max())
+    verb = "is" if involved.size == 1 else "are"
+    return f"{column_labels(involved.tolist(), names)} {verb} nearly dependent"
 
 
 def _dependencies(
@@ -57,12 +68,7 @@ def _dependencies(
     factor, pivots, rank, _ = dpstrf(correlation, tol=_DEPENDENT, lower=0)
     pivots = pivots - 1
     if rank == matrix.shape[0]:
-        _, vectors = np.linalg.eigh(correlation)
-        weakest = np.abs(vectors[:, 0])
-        involved = np.flatnonzero(weakest > 0.1 * weakest.max())
-        return [
-            f"{column_labels(columns[involved].tolist(), names)} are nearly dependent"
-        ]
+        return []
     upper = np.triu(factor)
     # Columns of `combine` write each dependent column by the independent ones.
     combine = solve_triangular(upper[:rank, :rank], upper[:rank, rank:])
@@ -72,7 +78,11 @@ def _dependencies(
         strong = np.flatnonzero(np.abs(weights) > 1e-6 * np.abs(weights).max())
         strong = strong[np.argsort(-np.abs(weights[strong]), kind="stable")]
         others = column_labels(columns[pivots[strong]].tolist(), names)
-        relation = "a copy of" if strong.size == 1 else "a linear combination of"
+        relation = "a linear combination of"
+        if strong.size == 1:
+            ratio = weights[strong[0]] * scale[pivots[rank + j]]
+            same = abs(ratio / scale[pivots[strong[0]]] - 1.0) < 1e-6
+            relation = "a copy of" if same else "a linear function of"
         sentences.append(f"{dependent} is {relation} {others}")
     if combine.shape[1] > _SHOWN:
         sentences.append(f"and {combine.shape[1] - _SHOWN} more columns are dependent")

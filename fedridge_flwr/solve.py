@@ -221,11 +221,15 @@ def normal_equations(
 def check_alpha(alpha: Any) -> float:
     """Return alpha as a float; it must be a finite number, zero or more."""
     number = isinstance(alpha, int | float | np.integer | np.floating)
-    if not number or isinstance(alpha, bool) or not math.isfinite(alpha) or alpha < 0:
+    try:
+        value = float(alpha) if number and not isinstance(alpha, bool) else math.nan
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value) or value < 0:
         raise FedRidgeError(
             f"alpha must be a finite number, zero or more, got {alpha!r}."
         )
-    return float(alpha)
+    return value
 
 
 def _solve_cholesky(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
@@ -298,7 +302,7 @@ class _Spectrum:
         scaled /= size
         scaled /= size.T
         np.einsum("ii->i", scaled)[:] = 1.0
-        return float(scaled.sum(axis=0).max() * onenormest(inverse))
+        return float(scaled.sum(axis=0).max() * onenormest(inverse, t=1))
 
 
 def _model(
@@ -314,22 +318,23 @@ def _model(
             stacklevel=3,
         )
     stats = equations.stats
-    intercept = np.zeros(stats.n_targets)
-    rss = tss = None
+    intercept: float | Array = 0.0
+    r2 = None
     if isinstance(stats, SufficientStatistics):
         if equations.fit_intercept:
-            intercept = stats.target_means - stats.feature_means @ solution
+            means = stats.target_means - stats.feature_means @ solution
+            intercept = float(means[0]) if stats.n_targets == 1 else means
             total = np.diagonal(stats.centred_target_gram)
         else:
             total = np.diagonal(stats.target_gram)
         explained = np.einsum("dt,dt->t", solution, equations.matrix @ solution)
         cross = np.einsum("dt,dt->t", solution, equations.rhs)
         rss = np.maximum(total - 2.0 * cross + explained, 0.0)
-        tss = np.diagonal(stats.centred_target_gram)
-    single = stats.y_is_1d and stats.n_targets == 1
+        r2 = _r2(rss, stats)
+    single = stats.n_targets == 1
     return RidgeModel(
         coef=solution[:, 0].copy() if single else np.ascontiguousarray(solution.T),
-        intercept=float(intercept[0]) if single else intercept,
+        intercept=intercept,
         alpha=alpha,
         fit_intercept=equations.fit_intercept,
         standardize=equations.standardize,
@@ -337,12 +342,15 @@ def _model(
         n_rows=stats.count,
         n_clients=stats.n_clients,
         condition=condition,
-        r2=None if rss is None or tss is None else _r2(rss, tss),
+        r2=r2,
     )
 
 
-def _r2(rss: Array, tss: Array) -> float | None:
-    if (tss <= 0.0).any():
+def _r2(rss: Array, stats: SufficientStatistics) -> float | None:
+    tss = np.diagonal(stats.centred_target_gram)
+    # Below this, the spread of a target is rounding of its mean.
+    flat = stats.total_weight * (10 * _EPS * stats.target_means) ** 2
+    if (tss <= flat).any():
         return None
     return float(np.mean(1.0 - rss / tss))
 
@@ -356,7 +364,8 @@ def _singular(
     found = explain_singular(matrix, constant, stats.feature_names)
     needed = stats.n_features + equations.fit_intercept
     if stats.count < needed:
-        found.insert(0, f"{stats.count} rows cannot determine {needed} coefficients")
+        rows = f"{stats.count} row{'' if stats.count == 1 else 's'}"
+        found.insert(0, f"{rows} cannot determine {needed} coefficients")
     remedy = (
         "use alpha > 0, or drop these columns"
         if alpha == 0.0

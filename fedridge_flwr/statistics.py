@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,10 +53,11 @@ class SufficientStatistics:
         Names of the features, where known.
     feature_hash : str or None
         Hash of the names, known also where the names themselves are not.
-    y_is_1d : bool
-        Whether y came as (n,), which decides the shape of `coef_`.
     n_clients : int
         How many contributions were merged.
+    means_low : ndarray of shape (d + t,), optional
+        What rounding cut off the means. It keeps merging many unlike clients exact,
+        and stays behind when statistics are packed.
 
     Notes
     -----
@@ -95,8 +97,8 @@ class SufficientStatistics:
     n_targets: int
     feature_names: tuple[str, ...] | None = None
     feature_hash: str | None = None
-    y_is_1d: bool = True
     n_clients: int = 1
+    means_low: Array | None = None
 
     def __post_init__(self) -> None:
         """Freeze the arrays: statistics share them when nothing has to be added."""
@@ -135,7 +137,6 @@ class SufficientStatistics:
             feature_hash=hash_names(rows.feature_names),
             n_features=rows.n_features,
             n_targets=rows.n_targets,
-            y_is_1d=rows.y_is_1d,
             **_fields(_accumulate(rows)),
         )
 
@@ -182,7 +183,6 @@ class SufficientStatistics:
             count=self.count + other.count,
             feature_names=self.feature_names or other.feature_names,
             feature_hash=known.feature_hash,
-            y_is_1d=self.y_is_1d and other.y_is_1d,
             n_clients=self.n_clients + other.n_clients,
             **_fields(merge(self._moments(), other._moments())),
         )
@@ -209,6 +209,8 @@ class SufficientStatistics:
             )
         if weight <= rounding:
             rest = Moments.zero(self.means.size)
+        elif other.total_weight == 0.0:
+            rest = self._moments()
         else:
             rest = remove(self._moments(), other._moments())
             _refuse_negative_variances(rest.comoment, self.comoment)
@@ -307,7 +309,6 @@ class SufficientStatistics:
         count: int | None = None,
         feature_names: Sequence[str] | None = None,
         feature_hash: str | None = None,
-        y_is_1d: bool | None = None,
     ) -> SufficientStatistics:
         """Unpack `to_array`; everything is checked, nothing in it is trusted.
 
@@ -323,8 +324,6 @@ class SufficientStatistics:
             Names of the features.
         feature_hash : str, optional
             Their hash, where the names are not known.
-        y_is_1d : bool, optional
-            Whether y was one-dimensional; by default, if there is one target.
 
         Raises
         ------
@@ -349,14 +348,13 @@ class SufficientStatistics:
                 )
             count = int(weight)
         stats = cls(
-            count=count,
+            count=check_count(count),
             total_weight=weight,
             means=array[1 : 1 + width].copy(),
             comoment=from_upper(array[1 + width :], width),
             n_features=n_features,
             n_targets=n_targets,
             feature_hash=feature_hash,
-            y_is_1d=n_targets == 1 if y_is_1d is None else y_is_1d,
         )
         stats._check_plausible()
         return (
@@ -377,7 +375,8 @@ class SufficientStatistics:
         )
 
     def _moments(self) -> Moments:
-        return Moments(self.total_weight, self.means, self.comoment)
+        low = np.zeros_like(self.means) if self.means_low is None else self.means_low
+        return Moments(self.total_weight, self.means, self.comoment, low)
 
     def _check_mergeable(self, other: SufficientStatistics) -> None:
         if self.n_features != other.n_features:
@@ -398,8 +397,6 @@ class SufficientStatistics:
             )
 
     def _check_plausible(self) -> None:
-        if self.count < 0:
-            raise StatisticsError(f"the row count is negative: {self.count}.")
         if self.total_weight < 0:
             raise StatisticsError(f"the total weight is negative: {self.total_weight}.")
         if self.count == 0 and (self.total_weight or self.comoment.any()):
@@ -409,6 +406,19 @@ class SufficientStatistics:
         with np.errstate(over="ignore"):
             raw = np.diagonal(self.comoment) + self.total_weight * self.means**2
         check_moments(self.comoment, raw, "variances")
+
+
+def check_count(count: Any) -> int:
+    """Return a row count as an int; it must be a whole number, zero or more."""
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise StatisticsError(
+            f"the row count must be a whole number, got {count!r}."
+        ) from None
+    if number < 0:
+        raise StatisticsError(f"the row count is negative: {number}.")
+    return number
 
 
 def packed_length(n_features: int, n_targets: int) -> int:
@@ -436,6 +446,7 @@ def _fields(moments: Moments) -> dict[str, Any]:
         "total_weight": moments.weight,
         "means": moments.mean,
         "comoment": moments.comoment,
+        "means_low": moments.mean_low,
     }
 
 
@@ -491,4 +502,6 @@ def _name_difference(
         return "The feature names are the same but in another order."
     only_left = sorted(set(left) - set(right))[:4]
     only_right = sorted(set(right) - set(left))[:4]
+    if not only_left and not only_right:
+        return "The feature names differ: some occur more often on one side."
     return f"The feature names differ: {only_left} against {only_right}."

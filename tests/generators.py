@@ -127,7 +127,6 @@ def assert_same_statistics(
     assert found.count == expected.count
     assert found.n_features == expected.n_features
     assert found.n_targets == expected.n_targets
-    assert found.y_is_1d == expected.y_is_1d
     np.testing.assert_allclose(
         found.total_weight, expected.total_weight, atol=rtol * scale.total_weight
     )

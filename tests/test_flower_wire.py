@@ -55,7 +55,6 @@ def test_statistics_come_back_bit_for_bit(d: int, t: int) -> None:
     back = wire.read_statistics(through_bytes(wire.statistics_reply(stats, False)))
     np.testing.assert_array_equal(back.to_array(), stats.to_array())
     assert (back.count, back.n_features, back.n_targets) == (20, d, t)
-    assert back.y_is_1d == stats.y_is_1d
 
 
 def test_upload_of_100_features_is_within_43000_bytes() -> None:

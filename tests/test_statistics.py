@@ -42,6 +42,9 @@ def data_sets(draw, min_rows=0):
     return X, y, rng.exponential(size=n)
 
 
+cuts = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])
+
+
 def rows_of(data, part):
     X, y, weight = data
     return X[part], y[part], None if weight is None else weight[part]
@@ -50,7 +53,7 @@ def rows_of(data, part):
 # ---- the law ------------------------------------------------------------------------
 
 
-@given(data=data_sets(), cut=st.floats(0, 1))
+@given(data=data_sets(), cut=cuts)
 def test_the_sum_of_two_parts_is_the_statistics_of_the_whole(data, cut):
     cut = int(cut * len(data[1]))
     a = from_data(*rows_of(data, slice(None, cut)))
@@ -59,7 +62,7 @@ def test_the_sum_of_two_parts_is_the_statistics_of_the_whole(data, cut):
     assert_same_statistics(b + a, from_data(*data))
 
 
-@given(data=data_sets(), cut=st.floats(0, 1))
+@given(data=data_sets(), cut=cuts)
 def test_removing_what_was_added_gives_back_what_was_there(data, cut):
     cut = int(cut * len(data[1]))
     a = from_data(*rows_of(data, slice(None, cut)))
@@ -202,7 +205,9 @@ def magnitudes(smallest=1e-60, largest=1e60):
 
 
 wild_rows = st.tuples(st.integers(0, 6), st.integers(1, 4)).flatmap(
-    lambda shape: hnp.arrays(np.float64, (shape[0], 1 + shape[1]), elements=magnitudes())
+    lambda shape: hnp.arrays(
+        np.float64, (shape[0], 1 + shape[1]), elements=magnitudes()
+    )
 )
 
 
@@ -216,7 +221,6 @@ def test_packing_and_unpacking_is_bit_for_bit(Z):
     assert back.comoment.tobytes() == stats.comoment.tobytes()
     assert back.means.tobytes() == stats.means.tobytes()
     assert (back.count, back.total_weight) == (stats.count, stats.total_weight)
-    assert back.y_is_1d
 
 
 @given(data=data_sets())
@@ -224,13 +228,9 @@ def test_unpacked_statistics_solve_to_the_same_bits(data):
     stats = from_data(*data)
     assume(stats.total_weight > 0)
     back = SufficientStatistics.from_array(
-        stats.to_array(),
-        stats.n_features,
-        stats.n_targets,
-        count=stats.count,
-        y_is_1d=stats.y_is_1d,
+        stats.to_array(), stats.n_features, stats.n_targets, count=stats.count
     )
-    expected, found = solve(stats), solve(back)
+    expected, found = (solve(one, standardize=True) for one in (stats, back))
     assert found.coef_.tobytes() == expected.coef_.tobytes()
     assert np.array_equal(found.intercept_, expected.intercept_)
 
@@ -279,8 +279,8 @@ def packed_and_changed(position, value):
         (2, np.inf, 20, r"1 of 10 numbers"),
         (1, 1e80, 20, "overflow"),
         (4, -1.0, 20, "negative"),
-        (5, 1e9, 20, "correlation above 1"),
-        (5, -1e9, 20, "correlation above 1"),
+        (5, 1e9, 20, r"correlation.*above 1"),
+        (5, -1e9, 20, r"correlation.*above 1"),
     ],
 )
 def test_statistics_that_no_rows_can_have_are_refused(position, value, count, words):
@@ -328,7 +328,25 @@ def test_names_travel_beside_the_array_and_must_match_their_hash():
         unpack(packed, 2, feature_names=["a", "b", "c"])
 
 
-@pytest.mark.parametrize("count", [20.5, "20", None])
+def test_names_can_be_given_later_where_they_match():
+    packed = packed_and_changed(0, 20.0)
+    hashed = SufficientStatistics.from_array(
+        packed, 2, feature_hash=hash_names(["a", "b"])
+    )
+    bare = SufficientStatistics.from_array(packed, 2)
+    for stats in (hashed, bare):
+        named = stats.with_feature_names(["a", "b"])
+        assert named.feature_names == ("a", "b")
+        assert named.feature_hash == hash_names(["a", "b"])
+        assert named.to_array().tobytes() == packed.tobytes()
+    assert bare.feature_names is None
+    with pytest.raises(StatisticsError, match="do not match their hash"):
+        hashed.with_feature_names(["b", "a"])
+    with pytest.raises(StatisticsError, match="feature names for 2 features"):
+        bare.with_feature_names(["a"])
+
+
+@pytest.mark.parametrize("count", [20.5, None])
 def test_a_row_count_that_is_not_a_whole_number_is_refused(count):
     packed = packed_and_changed(0, 20.5)
     with pytest.raises(StatisticsError):
@@ -446,7 +464,6 @@ def test_several_targets_share_one_gram_matrix():
     assert relative_error(stats.gram, from_data(X, Y[:, 0]).gram) < 1e-14
     assert stats.moment.shape == (3, 4)
     assert stats.target_gram.shape == (4, 4)
-    assert not stats.y_is_1d
 
 
 @pytest.mark.parametrize("outlier", [1.0, 1e6, 1e12])
@@ -479,10 +496,7 @@ def test_weights_that_are_all_zero_are_the_neutral_element():
     assert (stats + ghost).count == 10
 
 
-@given(
-    factor=st.floats(1e-8, 1e8),
-    seed=st.integers(0, 100),
-)
+@given(factor=st.floats(1e-8, 1e8), seed=st.integers(0, 100))
 def test_weights_are_linear(factor, seed):
     rng = np.random.default_rng(seed)
     X, y = linear_rows(12, 2, rng)
@@ -558,13 +572,6 @@ def test_an_empty_named_client_keeps_the_names():
         a + named(["age", "height"], n=0)
 
 
-def test_one_dimensional_targets_stay_so_only_where_all_are():
-    flat, column = from_data([[1.0]], [1.0]), from_data([[1.0]], [[1.0]])
-    assert (flat + flat).y_is_1d
-    assert not (flat + column).y_is_1d
-    assert not (column + flat).y_is_1d
-
-
 @pytest.mark.parametrize(
     ("batches", "words"),
     [
@@ -625,9 +632,9 @@ def test_many_rows_need_little_extra_memory(form, weighted):
 
 
 def test_sparse_rows_of_uneven_length_need_little_extra_memory():
-    full = sparse.csr_array(np.random.default_rng(0).normal(size=(4000, 1000)))
-    X = sparse.vstack([full, sparse.csr_array((396_000, 1000))]).tocsr()
-    assert extra_memory(from_data, X, np.zeros(400_000)) < 64 * MEGABYTE
+    full = sparse.csr_array(np.random.default_rng(0).normal(size=(8000, 300)))
+    X = sparse.vstack([full, sparse.csr_array((792_000, 300))]).tocsr()
+    assert extra_memory(from_data, X, np.zeros(800_000)) < 64 * MEGABYTE
 
 
 def test_wide_sparse_rows_are_never_made_dense():

@@ -41,8 +41,7 @@ def main(grid: Grid, context: Context) -> None:
             n_clients,
         )
     rows = pooled_rows(settings, n_clients)
-    if settings.compare_rounds:
-        warm_up(grid)
+    warm_up(grid)
     strategy = FedRidge(
         alpha=settings.alpha,
         min_available_nodes=n_clients,
@@ -72,9 +71,9 @@ def _facts(settings: AppSettings, n_clients: int, rows: ClientRows) -> str:
     if settings.compare_rounds:
         parts.append(
             f"FedAvg and FedProx: Flower's own classes, full batch, {LOCAL_EPOCHS} "
-            f"local steps of size 1/L, FedProx mu {PROXIMAL_MU:g}; times after a "
-            "warm-up round."
+            f"local steps of size 1/L, FedProx mu {PROXIMAL_MU:g}."
         )
+    parts.append("Times are taken after a warm-up round that starts Ray.")
     packages = ("flwr", "fedridge-flwr", "numpy", "scipy", "scikit-learn")
     parts.append(", ".join(f"{name} {_version(name)}" for name in packages) + ".")
     return "\n".join(parts)

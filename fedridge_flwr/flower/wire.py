@@ -139,7 +139,6 @@ def statistics_fields(
         "kind": "centred",
         "n-features": stats.n_features,
         "n-targets": stats.n_targets,
-        "y-is-1d": stats.y_is_1d,
     }
     if stats.feature_hash is not None:
         fields["feature-hash"] = stats.feature_hash
@@ -212,7 +211,6 @@ def read_fields(
         count=_check_count(count),
         feature_names=_names_of(fields),
         feature_hash=digest,
-        y_is_1d=fields.get("y-is-1d") is True,
     )
 
 
@@ -325,9 +323,14 @@ def model_arrays(model: RidgeModel) -> ArrayRecord:
     return ArrayRecord(
         {
             "coef": FlowerArray(np.ascontiguousarray(model.coef_)),
-            "intercept": FlowerArray(np.atleast_1d(np.asarray(model.intercept_))),
+            "intercept": FlowerArray(_intercepts(model)),
         }
     )
+
+
+def _intercepts(model: RidgeModel) -> NDArray[np.float64]:
+    targets = model.coef_.shape[:-1] or (1,)
+    return np.broadcast_to(np.asarray(model.intercept_, float), targets).copy()
 
 
 def model_from_arrays(arrays: list[NDArray[Any]]) -> RidgeModel:
