@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from .plain import PlainStatistics
 from .statistics import SufficientStatistics, hash_names
+from .words import counted
 
 __all__ = ["Fold"]
 
@@ -126,9 +127,9 @@ class Fold:
             if other != shape:
                 self._reject(
                     clients,
-                    f"has {_count(other[0], 'feature')} and "
-                    f"{_count(other[1], 'target')} where "
-                    f"{_count(len(winners), 'client')} "
+                    f"has {counted(other[0], 'feature')} and "
+                    f"{counted(other[1], 'target')} where "
+                    f"{counted(len(winners), 'client')} "
                     f"{'has' if len(winners) == 1 else 'have'} "
                     f"{shape[0]} and {shape[1]}",
                 )
@@ -151,7 +152,7 @@ class Fold:
                     self._reject(
                         group.clients,
                         "has other feature names, or another order of them, than "
-                        f"{_count(len(best.clients), 'other client')}",
+                        f"{counted(len(best.clients), 'other client')}",
                     )
         if plain is None:
             return sum(parts[1:], start=parts[0])
@@ -177,7 +178,7 @@ class Fold:
             return None
         if part.n_features != len(self.feature_names):
             return (
-                f"has {_count(part.n_features, 'feature')} where the server "
+                f"has {counted(part.n_features, 'feature')} where the server "
                 f"expects {len(self.feature_names)}"
             )
         if isinstance(part, SufficientStatistics) and part.feature_hash not in (
@@ -197,7 +198,3 @@ class Fold:
     def _reject(self, clients: list[str], reason: str) -> None:
         for client in clients:
             self.failures[client] = reason
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

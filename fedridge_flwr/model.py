@@ -11,6 +11,7 @@ import numpy as np
 
 from .errors import DataError, FedRidgeError
 from .rows import Array, check_rows, finite_block
+from .words import counted
 
 if TYPE_CHECKING:
     import os
@@ -246,12 +247,10 @@ class RidgeModel:
         """Show what the model is and what it stands on."""
         r2 = "" if self.r2_ is None else f", R²={self.r2_:.4g}"
 
-        def many(number: int, noun: str) -> str:
-            return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
         return (
-            f"RidgeModel(alpha={self.alpha_}, {many(self.n_features_in_, 'feature')}, "
-            f"{many(self.n_rows_, 'row')}, {many(self.n_clients_, 'client')}{r2})"
+            f"RidgeModel(alpha={self.alpha_}, "
+            f"{counted(self.n_features_in_, 'feature')}, "
+            f"{counted(self.n_rows_, 'row')}, {counted(self.n_clients_, 'client')}{r2})"
         )
 
     # ---- keep -----------------------------------------------------------------

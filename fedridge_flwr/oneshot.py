@@ -84,6 +84,16 @@ class OneShotFit:
             feature_names=None if names is None else tuple(names),
         )
 
+    def take(self, client: str, read: Callable[[], Statistics]) -> None:
+        """Fold in what `read` returns; whatever it raises is the reason not to."""
+        try:
+            self.fold.add(client, read())
+        except FedRidgeError as error:
+            self.fold.refuse(client, str(error))
+        except Exception as error:  # hostile input must not end the round
+            reason = f"unreadable answer ({type(error).__name__})"
+            self.fold.refuse(client, reason)
+
     def refuse_silent(self, asked: Iterable[str], reason: str) -> None:
         """Name everybody who was asked and has not been heard of."""
         for client in asked:

@@ -29,7 +29,9 @@ def check_moments(matrix: Array, raw_diagonal: Array, what: str) -> None:
     """
     diagonal = np.diagonal(matrix)
     if (diagonal < 0).any():
-        raise StatisticsError(f"{int((diagonal < 0).sum())} {what} are negative.")
+        raise StatisticsError(
+            f"negative {what}: {int((diagonal < 0).sum())} of {diagonal.size}."
+        )
     if not (raw_diagonal < _LARGEST).all():
         raise StatisticsError(
             f"second moments above {_LARGEST:g} would overflow in the sum."

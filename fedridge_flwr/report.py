@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .spectrum import Spectrum
+from .words import counted, human_bytes
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["FitReport", "human_bytes", "text_table"]
+__all__ = ["FitReport"]
 
 _SHOWN_FAILURES = 20
 
@@ -89,10 +90,10 @@ class FitReport:
 
     def __str__(self) -> str:
         """Return the report as a readable table."""
-        size = f"{self.n_rows} rows, {self.n_features} features"
+        size = f"{counted(self.n_rows, 'row')}, {counted(self.n_features, 'feature')}"
         rows = [
             ("clients", f"{len(self.participants)} in, {len(self.failures)} out"),
-            ("data", f"{size}, {self.n_targets} target(s)"),
+            ("data", f"{size}, {counted(self.n_targets, 'target')}"),
             ("alpha", f"{self.alpha:g}"),
             (
                 "bytes",
@@ -143,42 +144,6 @@ class FitReport:
             ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
             ("shrinkage", shrinkage),
         ]
-
-
-def human_bytes(size: float) -> str:
-    """Return a size with a unit.
-
-    Examples
-    --------
-    >>> human_bytes(512), human_bytes(848_180), human_bytes(41_200_000)
-    ('512 B', '848.2 kB', '41.2 MB')
-    """
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.4g} {unit}"
-        size /= 1000
-    return f"{size:.4g} GB"
-
-
-def text_table(heads: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table whose columns also line up as plain text.
-
-    Examples
-    --------
-    >>> print(text_table(["method", "MSE"], [["One-Shot", "0.01"]]))
-    | method   |  MSE |
-    | :------- | ---: |
-    | One-Shot | 0.01 |
-    """
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    ruler = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (w - 1)}:" for w in widths[1:])]
-
-    def line(cells: list[str]) -> str:
-        first = f"{cells[0]:<{widths[0]}}"
-        rest = [f"{c:>{w}}" for c, w in zip(cells[1:], widths[1:], strict=True)]
-        return "| " + " | ".join([first, *rest]) + " |"
-
-    return "\n".join([line(heads), line(ruler), *(line(row) for row in rows)])
 
 
 def _failure_lines(title: str, failures: dict[str, str]) -> list[str]:

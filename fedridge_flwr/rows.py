@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .errors import DataError
+from .words import counted
 
 __all__ = ["BLOCK_BYTES", "Array", "Block", "Rows", "check_rows", "finite_block"]
 
@@ -147,7 +148,7 @@ def finite_block(X: Any) -> Any:
 
 
 def _bad_values(count: int, what: str = "NaN or infinite") -> str:
-    return f"{count} {what} value{'' if count == 1 else 's'}"
+    return counted(count, f"{what} value")
 
 
 def _is_sparse(data: Any) -> bool:

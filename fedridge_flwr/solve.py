@@ -29,6 +29,7 @@ from .plain import PlainStatistics
 from .rows import Array
 from .singular import explain_singular
 from .statistics import SufficientStatistics
+from .words import counted
 
 __all__ = [
     "NormalEquations",
@@ -364,7 +365,7 @@ def _singular(
     found = explain_singular(matrix, constant, stats.feature_names)
     needed = stats.n_features + equations.fit_intercept
     if stats.count < needed:
-        rows = f"{stats.count} row{'' if stats.count == 1 else 's'}"
+        rows = counted(stats.count, "row")
         found.insert(0, f"{rows} cannot determine {needed} coefficients")
     remedy = (
         "use alpha > 0, or drop these columns"

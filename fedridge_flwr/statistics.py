@@ -15,6 +15,7 @@ from .comoments import Moments, block_moments, merge, remove
 from .errors import StatisticsError
 from .plausible import check_moments, from_upper, upper_triangle
 from .rows import Array, Rows, check_rows
+from .words import counted
 
 __all__ = ["SufficientStatistics", "hash_names", "packed_length"]
 
@@ -365,13 +366,10 @@ class SufficientStatistics:
 
     def __repr__(self) -> str:
         """Show what was counted, not the numbers."""
-
-        def many(number: int, noun: str) -> str:
-            return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
         return (
-            f"SufficientStatistics({many(self.count, 'row')}, "
-            f"{many(self.n_features, 'feature')}, {many(self.n_targets, 'target')})"
+            f"SufficientStatistics({counted(self.count, 'row')}, "
+            f"{counted(self.n_features, 'feature')}, "
+            f"{counted(self.n_targets, 'target')})"
         )
 
     def _moments(self) -> Moments:

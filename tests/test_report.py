@@ -25,7 +25,7 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.model import Evaluation
 from fedridge_flwr.oneshot import FitSettings, OneShotFit, average_evaluations
-from fedridge_flwr.report import human_bytes, text_table
+from fedridge_flwr.words import human_bytes, text_table
 
 quantities_of = spectrum.spectrum
 

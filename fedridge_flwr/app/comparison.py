@@ -19,7 +19,7 @@ from ..flower.exchange import ask, log
 from ..flower.sizes import CountingGrid
 from ..flower.wire import decode_arrays, model_from_arrays
 from ..model import RidgeModel
-from ..report import human_bytes, text_table
+from ..words import human_bytes, text_table
 from .settings import AppSettings
 from .task import ClientRows, largest_curvature
 

@@ -30,6 +30,7 @@ from flwr.server.strategy import Strategy
 from ..errors import FedRidgeError
 from ..model import Evaluation, RidgeModel
 from ..oneshot import FitSettings, OneShotFit, average_evaluations
+from ..solve import Statistics
 from . import wire
 from .exchange import log, wait_for_nodes
 from .results import FitResults
@@ -203,17 +204,11 @@ class FedRidge(FitResults, Strategy):
         return ndarrays_to_parameters(_model_ndarrays(model)), dict(fit.metrics())
 
     def _take(self, client: str, result: FitRes) -> None:
-        fold = self._fit.fold
-        try:
+        def read() -> Statistics:
             arrays = [wire.decode_array(t) for t in result.parameters.tensors]
-            fold.add(
-                client, wire.read_fields(result.metrics, arrays, result.num_examples)
-            )
-        except FedRidgeError as error:
-            fold.refuse(client, str(error))
-        except Exception as error:  # hostile input must not end the round
-            log.debug("unreadable answer", exc_info=error)
-            fold.refuse(client, f"unreadable answer ({type(error).__name__})")
+            return wire.read_fields(result.metrics, arrays, result.num_examples)
+
+        self._fit.take(client, read)
 
     # ---- evaluation -----------------------------------------------------------
 

@@ -237,13 +237,7 @@ class FedRidge(FitResults, Strategy):
         elif reply.has_error():
             fold.refuse(client, wire.tidy_reason(reply.error.reason))
         else:
-            try:
-                fold.add(client, wire.read_statistics(reply.content))
-            except FedRidgeError as error:
-                fold.refuse(client, str(error))
-            except Exception as error:  # hostile input must not end the round
-                log.debug("unreadable answer", exc_info=error)
-                fold.refuse(client, f"unreadable answer ({type(error).__name__})")
+            self._fit.take(client, lambda: wire.read_statistics(reply.content))
 
     # ---- evaluation -----------------------------------------------------------
 
