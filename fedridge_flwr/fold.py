@@ -101,12 +101,6 @@ class Fold:
             self.failures[client] = reason
 
     @property
-    def n_accepted(self) -> int:
-        """Number of contributions folded so far."""
-        full = sum(len(group.clients) for group in self._full.values())
-        return full + sum(len(group.clients) for group in self._plain.values())
-
-    @property
     def participants(self) -> list[str]:
         """Clients whose contribution counts, in order of arrival."""
         return [client for client in self._seen if client not in self.failures]
@@ -190,7 +184,8 @@ class Fold:
 
     def _first_answer(self, client: str) -> bool:
         if client in self._seen:
-            self.repeated.append(client)
+            if client not in self.repeated:
+                self.repeated.append(client)
             return False
         self._seen[client] = None
         return True

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .errors import DataError, FedRidgeError
-from .rows import Array, check_rows, finite_block
+from .rows import Array, Block, Rows, check_rows, finite_block
 from .words import counted
 
 if TYPE_CHECKING:
@@ -39,6 +39,16 @@ class _Errors(NamedTuple):
     error: Array
     spread: Array
     n_rows: int
+
+
+def _weighted_mean(rows: Rows, values: Callable[[Block], Array]) -> Array:
+    """Return the weighted mean of something over all rows, block by block."""
+    total, weight = np.zeros(rows.n_targets), 0.0
+    for block in rows.blocks():
+        own = np.ones(len(block.Y)) if block.weight is None else block.weight
+        total = total + own @ np.asarray(values(block), dtype=np.float64)
+        weight += float(own.sum())
+    return total / weight
 
 
 class RidgeModel:
@@ -118,23 +128,8 @@ class RidgeModel:
         X : array, data frame or sparse matrix of shape (n, d)
             Features, in the order of the fit.
         """
-        columns = getattr(X, "columns", None)
-        known = getattr(self, "feature_names_in_", None)
         block = finite_block(X)
-        if block.shape[1] != self.n_features_in_:
-            raise DataError(
-                f"X has {block.shape[1]} features, but the model was fitted with "
-                f"{self.n_features_in_}."
-            )
-        if columns is not None and known is not None:
-            other = [j for j, name in enumerate(known) if name != columns[j]]
-            if other:
-                raise DataError(
-                    "the columns of X are not those of the fit, in the same order: "
-                    "see {columns}.",
-                    other,
-                    [str(column) for column in columns],
-                )
+        self._check_columns(X, block.shape[1])
         return np.asarray(block @ self.coef_.T + self.intercept_)
 
     def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
@@ -163,20 +158,44 @@ class RidgeModel:
             raise DataError("there are no rows to evaluate on.")
         if rows.weight is not None and not rows.weight.any():
             raise DataError("sample_weight is zero for every row to evaluate on.")
-        predicted = self.predict(X)
-        truth = np.asarray(y, dtype=np.float64)
-        if truth.size != predicted.size:
+        self._check_columns(X, rows.n_features)
+        targets = self.coef_.shape[0] if self.coef_.ndim == 2 else 1
+        if rows.n_targets != targets:
             raise DataError(
-                f"y has shape {truth.shape}, but the predictions have "
-                f"{predicted.shape}."
+                f"y has {counted(rows.n_targets, 'target')}, but the model "
+                f"predicts {targets}."
             )
-        truth = truth.reshape(predicted.shape)
-        error = np.average((truth - predicted) ** 2, axis=0, weights=rows.weight)
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean = _weighted_mean(rows, lambda block: block.Y)
+            error = _weighted_mean(
+                rows, lambda block: (block.Y - self._predict_block(block.X)) ** 2
+            )
+            spread = _weighted_mean(rows, lambda block: (block.Y - mean) ** 2)
         if not np.isfinite(error).all():
             rows.refuse_bad_values()
-        mean = np.average(truth, axis=0, weights=rows.weight)
-        spread = np.average((truth - mean) ** 2, axis=0, weights=rows.weight)
-        return _Errors(np.asarray(error), np.asarray(spread), rows.n_rows)
+        return _Errors(error, spread, rows.n_rows)
+
+    def _predict_block(self, X: Any) -> Array:
+        return np.asarray(X @ np.atleast_2d(self.coef_).T + self.intercept_)
+
+    def _check_columns(self, X: Any, n_features: int) -> None:
+        if n_features != self.n_features_in_:
+            raise DataError(
+                f"X has {n_features} features, but the model was fitted with "
+                f"{self.n_features_in_}."
+            )
+        columns = getattr(X, "columns", None)
+        known = getattr(self, "feature_names_in_", None)
+        if columns is None or known is None:
+            return
+        other = [j for j, name in enumerate(known) if name != columns[j]]
+        if other:
+            raise DataError(
+                "the columns of X are not those of the fit, in the same order: "
+                "see {columns}.",
+                other,
+                [str(column) for column in columns],
+            )
 
     # ---- look -----------------------------------------------------------------
 

@@ -7,11 +7,13 @@ to `OneShotFit`: fold, solve, tell.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from .errors import FedRidgeError, NotEnoughClientsError
 from .fold import Fold
@@ -19,12 +21,9 @@ from .model import Evaluation, RidgeModel
 from .report import FitReport
 from .solve import Statistics, check_alpha, solve
 from .spectrum import spectrum
-from .statistics import SufficientStatistics
+from .statistics import SufficientStatistics, hash_names
 
-if TYPE_CHECKING:
-    import os
-
-__all__ = ["FitSettings", "OneShotFit", "average_evaluations"]
+__all__ = ["FitSettings", "OneShotFit", "average_evaluations", "check_whole"]
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,11 @@ class FitSettings:
     def __post_init__(self) -> None:
         """Refuse settings that would only fail after the round."""
         check_alpha(self.alpha)
-        if self.min_clients < 1:
-            raise FedRidgeError(
-                f"at least one client is needed, got a minimum of {self.min_clients}."
-            )
+        check_whole("the number of valid answers needed", self.min_clients)
+        if isinstance(self.feature_names, str):
+            raise FedRidgeError("feature_names must be a sequence of names, not text.")
+        if not isinstance(self.save_model, str | os.PathLike | None):
+            raise FedRidgeError(f"save_model must be a path, got {self.save_model!r}.")
         if self.on_model is not None and not callable(self.on_model):
             raise FedRidgeError("on_model must be a function of the fitted model.")
 
@@ -108,10 +108,9 @@ class OneShotFit:
         taken = len(self.fold.participants)
         if total is None or taken < settings.min_clients:
             raise NotEnoughClientsError(self._too_few(taken))
-        if settings.feature_names is not None and isinstance(
-            total, SufficientStatistics
-        ):
-            total = total.with_feature_names(settings.feature_names)
+        names = settings.feature_names
+        if names is not None and isinstance(total, SufficientStatistics):
+            total = total.with_feature_names(names)
         self.statistics = total
         model = solve(
             total,
@@ -119,6 +118,8 @@ class OneShotFit:
             fit_intercept=settings.fit_intercept,
             standardize=settings.standardize,
         )
+        if names is not None:
+            model.feature_names_in_ = np.asarray(names, dtype=object)
         self.model = model
         self.seconds["solve"] = time.perf_counter() - began
         self.report = FitReport(
@@ -151,6 +152,13 @@ class OneShotFit:
         }
         return found if model.r2_ is None else {**found, "train-r2": model.r2_}
 
+    def schema(self) -> dict[str, str]:
+        """Return what a client needs to know to see if its columns are the model's."""
+        known = getattr(self.statistics, "feature_hash", None)
+        if known is None and self.settings.feature_names is not None:
+            known = hash_names(self.settings.feature_names)
+        return {} if known is None else {"feature-hash": known}
+
     def compare_bytes(self, fedavg_bytes_per_client: int) -> None:
         """Tell how many FedAvg rounds with the same clients cost as many bytes."""
         asked = len(self.fold.answered)
@@ -170,6 +178,15 @@ class OneShotFit:
         return "\n".join(lines)
 
 
+def check_whole(what: str, value: object) -> int:
+    """Return a whole number of at least 1, or say what it is for."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise FedRidgeError(
+            f"{what} must be a whole number of at least 1, got {value!r}."
+        )
+    return value
+
+
 def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:
     """Average MSE and R² over clients, weighted by rows, as Flower does.
 
@@ -184,9 +201,9 @@ def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:
     rows = sum(evaluation.n_rows for evaluation in evaluations)
     if rows == 0:
         return {}
-    averaged = {"mse": sum(e.mse * e.n_rows for e in evaluations) / rows}
-    with_r2 = [e for e in evaluations if not math.isnan(e.r2)]
+    averaged = {"mse": sum(e.mse * (e.n_rows / rows) for e in evaluations)}
+    with_r2 = [e for e in evaluations if e.n_rows and not math.isnan(e.r2)]
     if with_r2:
         weight = sum(e.n_rows for e in with_r2)
-        averaged["r2"] = sum(e.r2 * e.n_rows for e in with_r2) / weight
+        averaged["r2"] = sum(e.r2 * (e.n_rows / weight) for e in with_r2)
     return {**averaged, "num-examples": float(rows)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import StatisticsError
-from .plausible import check_moments, check_symmetric, from_upper
+from .plausible import LARGEST, check_moments, check_symmetric, from_upper
 from .rows import Array
 from .statistics import SufficientStatistics, check_count
 
@@ -64,8 +64,10 @@ class PlainStatistics:
             raise StatisticsError(
                 f"h must have shape (d,) or (d, t), got {moment.shape}."
             )
-        if not (np.abs(moment.astype(np.float64)) < 1e150).all():
-            raise StatisticsError("h has numbers above 1e150 that would overflow.")
+        if not (np.abs(moment.astype(np.float64)) < LARGEST).all():
+            raise StatisticsError(f"h has numbers above {LARGEST:g}: they overflow.")
+        if count == 0 and (gram.any() or moment.any()):
+            raise StatisticsError("there are no rows, yet G or h is not zero.")
         full = _full_gram(gram.astype(np.float64), moment.shape[0])
         return cls(
             count=count,

@@ -8,9 +8,15 @@ from scipy.linalg.lapack import dpotrf
 from .errors import StatisticsError
 from .rows import Array
 
-__all__ = ["check_moments", "check_symmetric", "from_upper", "upper_triangle"]
+__all__ = [
+    "LARGEST",
+    "check_moments",
+    "check_symmetric",
+    "from_upper",
+    "upper_triangle",
+]
 
-_LARGEST = 1e150
+LARGEST = 1e150
 _ROUNDING = 1e-6
 _SMALLEST_SQUARE = 1e-310
 
@@ -32,9 +38,9 @@ def check_moments(matrix: Array, raw_diagonal: Array, what: str) -> None:
         raise StatisticsError(
             f"negative {what}: {int((diagonal < 0).sum())} of {diagonal.size}."
         )
-    if not (raw_diagonal < _LARGEST).all():
+    if not (raw_diagonal < LARGEST).all():
         raise StatisticsError(
-            f"second moments above {_LARGEST:g} would overflow in the sum."
+            f"second moments above {LARGEST:g} would overflow in the sum."
         )
     size = (1 + _ROUNDING) * diagonal + _ROUNDING**2 * raw_diagonal
     # Squares of numbers around 1e-160 are rounded to zero, their products with others

@@ -13,7 +13,7 @@ import numpy as np
 
 from .comoments import Moments, block_moments, merge, remove
 from .errors import StatisticsError
-from .plausible import check_moments, from_upper, upper_triangle
+from .plausible import LARGEST, check_moments, from_upper, upper_triangle
 from .rows import Array, Rows, check_rows
 from .words import counted
 
@@ -397,6 +397,10 @@ class SufficientStatistics:
     def _check_plausible(self) -> None:
         if self.total_weight < 0:
             raise StatisticsError(f"the total weight is negative: {self.total_weight}.")
+        if self.total_weight >= LARGEST:
+            raise StatisticsError(
+                f"a total weight of {self.total_weight:g} would overflow in the sum."
+            )
         if self.count == 0 and (self.total_weight or self.comoment.any()):
             raise StatisticsError("there are no rows, yet weight or co-moments.")
         if self.total_weight == 0 and self.comoment.any():

@@ -68,7 +68,7 @@ def test_pyproject_has_the_defaults_of_the_settings() -> None:
 # ---- data ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("K", [1, 2, 7, 200, 500])
+@pytest.mark.parametrize("K", [1, 2, 7, 200])
 def test_clients_together_hold_every_row_once(K: int) -> None:
     pooled = pooled_rows(AppSettings(), K)
     X, y = load_diabetes(return_X_y=True)
@@ -205,11 +205,12 @@ def test_a_value_of_the_wrong_type_fails_the_run_in_words(
         superlink.run(PROJECT, num_supernodes=2, run_config={"alpha": "x"}, echo=False)
 
 
+@pytest.mark.deploy
 def test_the_launcher_reports_failure_by_its_exit_code(
     tmp_path: Path, capsys: Any
 ) -> None:
-    assert main(["--output-dir", str(tmp_path), "-c", "alpha="]) == 1
-    assert "fedridge_flwr.app:" in capsys.readouterr().err
+    assert main(["--output-dir", str(tmp_path), "-c", "alpha='x' seed=1"]) == 1
+    assert "alpha must be a number of at least 0" in capsys.readouterr().err
 
 
 def test_a_missing_ray_gives_the_install_command(monkeypatch: Any) -> None:

@@ -87,7 +87,8 @@ def test_what_load_data_raises_arrives_in_one_line() -> None:
 
 
 def test_load_data_that_returns_something_else_is_told_what_to_return() -> None:
-    assert "must return (X, y)" in refusal(ridge_client_app(lambda context: X))
+    text = refusal(ridge_client_app(lambda context: X))
+    assert "what load_data returns must be (X, y)" in text
 
 
 @pytest.mark.parametrize(
@@ -132,3 +133,21 @@ def test_without_eval_data_the_training_rows_are_evaluated_on() -> None:
 def test_a_model_of_another_size_is_refused_in_words() -> None:
     app = ridge_client_app(lambda context: (X[:, :2], Y))
     assert "fitted with 3" in refusal(app, "evaluate")
+
+
+def test_a_client_that_holds_back_does_not_tell_its_rows_by_another_error() -> None:
+    app = ridge_client_app(lambda context: ([[np.nan]], [1.0]))
+    assert refusal(app) == "holds back: it has fewer rows than its min_rows=2."
+
+
+def test_evaluation_needs_little_extra_memory() -> None:
+    import tracemalloc
+
+    X = np.ones((200_000, 40), dtype=np.float32)
+    model = solve(SufficientStatistics.from_data(X[:5, :2], X[:5, 0]))
+    model.coef_ = np.ones(40)
+    tracemalloc.start()
+    model.evaluate(X, X[:, 0])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64e6

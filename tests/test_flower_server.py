@@ -25,7 +25,6 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.exchange import wait_for_nodes
 
 K, D = 20, 5
@@ -347,10 +346,14 @@ class Clock:
 
 def wait(count: Any, minimum: int | None, timeout: float = 100.0) -> tuple[int, float]:
     clock = Clock()
-    number = wait_for_nodes(
-        lambda: count(clock.now), minimum, timeout, clock=clock, sleep=clock.sleep
+    nodes = wait_for_nodes(
+        lambda: range(count(clock.now)),
+        minimum,
+        timeout,
+        clock=clock,
+        sleep=clock.sleep,
     )
-    return number, clock.now
+    return len(nodes), clock.now
 
 
 def test_waiting_for_a_minimum_ends_as_soon_as_it_is_there() -> None:
@@ -395,7 +398,11 @@ def test_answers_are_pulled_in_small_batches() -> None:
     [
         ({"alpha": -1.0}, "alpha must be"),
         ({"alpha": "1"}, "alpha must be"),
-        ({"min_train_nodes": 0}, "at least one client"),
+        ({"min_train_nodes": 0}, "whole number of at least 1"),
+        ({"min_available_nodes": "3"}, "min_available_nodes must be a whole"),
+        ({"min_available_nodes": 0}, "min_available_nodes must be a whole"),
+        ({"feature_names": "abc"}, "sequence of names"),
+        ({"save_model": 3}, "save_model must be a path"),
         ({"fraction_evaluate": 1.5}, "between 0 and 1"),
         ({"fraction_train": 0.0}, "above 0"),
         ({"on_model": "print"}, "on_model must be a function"),
@@ -427,12 +434,11 @@ def test_report_counts_bytes_as_serialized_and_is_json() -> None:
     import json
 
     strategy = FedRidge(min_available_nodes=4)
-    strategy.start(InProcessGrid.of_app(NATIVE, 4))
+    grid = InProcessGrid.of_app(NATIVE, 4)
+    strategy.start(grid)
     report = json.loads(strategy.report_.to_json())
-    request = Message(wire.train_request({"server-round": 1}), 1000, "train")
-    assert report["bytes_down"] == pytest.approx(
-        4 * len(request_bytes(request)), rel=0.02
-    )
+    sent = sum(len(request_bytes(message)) for message in grid.sent)
+    assert report["bytes_down"] == sent
     assert report["bytes_up"] > 4 * 8 * 28
     assert report["fedavg_rounds"] > 0
     assert report["fedavg_rounds_paper"] == (D + 5) / 4
@@ -452,3 +458,104 @@ def test_content_without_any_record_is_named_not_fatal() -> None:
     strategy = FedRidge(min_available_nodes=3)
     strategy.start(grid)
     assert strategy.report_.failures == {"1001": "the answer has no arrays."}
+
+
+# ---- found by review -----------------------------------------------------------------
+
+
+def test_a_node_that_leaves_after_training_does_not_cost_the_model() -> None:
+    grid = InProcessGrid.of_app(NATIVE, 3)
+    grid.visible = lambda looks: 3 if looks == 1 else 2
+    strategy = FedRidge(min_available_nodes=3, fraction_evaluate=1.0)
+    result = strategy.start(grid, timeout=5)
+    assert_equals(strategy.model_, pooled([0, 1, 2], alpha=1.0))
+    assert result.evaluate_metrics_clientapp[1]["num-examples"] == 15 + 16
+
+
+def test_the_nodes_that_were_waited_for_are_the_nodes_that_are_asked() -> None:
+    grid = InProcessGrid.of_app(NATIVE, 3)
+    grid.visible = lambda looks: 3 if looks == 1 else 1
+    strategy = FedRidge(min_available_nodes=3)
+    strategy.start(grid)
+    assert len(strategy.report_.participants) == 3
+
+
+def test_clients_with_other_columns_do_not_evaluate_either() -> None:
+    import pandas as pd
+
+    names = [f"f{j}" for j in range(D)]
+
+    def load(context: Any) -> Any:
+        X, y = load_data(context)
+        k = int(context.node_config["partition-id"])
+        return pd.DataFrame(X, columns=names if k else names[::-1]), y
+
+    strategy = FedRidge(min_available_nodes=3, fraction_evaluate=1.0)
+    strategy.start(InProcessGrid.of_app(ridge_client_app(load), 3))
+    assert "other feature names" in strategy.report_.evaluation_failures["1000"]
+    assert strategy.report_.evaluation is not None
+    assert strategy.report_.evaluation["num-examples"] == 16 + 17
+
+
+def hostile_evaluation(**metrics: Any) -> Any:
+    def handler(message: Message) -> Message:
+        if message.metadata.message_type == "train":
+            return NATIVE(message, node_context(0, 3))
+        content = RecordDict({"metrics": MetricRecord(metrics)})
+        return Message(content, reply_to=message)
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"num-examples": 0, "mse": 1.0, "r2": 0.5},
+        {"num-examples": 2**52, "mse": 1e308, "r2": 0.5},
+        {"num-examples": 3, "loss": 2.0},
+    ],
+)
+def test_no_evaluation_of_a_client_ends_the_round(metrics: Any) -> None:
+    grid = InProcessGrid.of_app(NATIVE, 3)
+    grid.handlers = {
+        node: hostile_evaluation(**metrics) if node == 1000 else handler
+        for node, handler in grid.handlers.items()
+    }
+    strategy = FedRidge(min_available_nodes=3, fraction_evaluate=1.0)
+    strategy.start(grid)
+    assert strategy.report_.evaluation is not None
+    assert np.isfinite(strategy.report_.evaluation["mse"])
+
+
+def test_two_infinite_weights_are_named_and_the_rest_is_exact() -> None:
+    grid = InProcessGrid.of_app(NATIVE, 4)
+    honest = dict(grid.handlers)
+
+    def heavy(node: int) -> Any:
+        def handler(message: Message) -> Message:
+            reply = honest[node](message)
+            array = reply.content["arrays"]["statistics"].numpy()
+            array[0], array[1:] = 1.7e308, 0.0
+            reply.content["arrays"] = ArrayRecord({"statistics": Array(array)})
+            return reply
+
+        return handler
+
+    grid.handlers |= {1000: heavy(1000), 1002: heavy(1002)}
+    strategy = FedRidge(min_available_nodes=4)
+    strategy.start(grid)
+    assert set(strategy.report_.failures) == {"1000", "1002"}
+    assert_equals(strategy.model_, pooled([1, 3], alpha=1.0))
+
+
+def test_fraction_train_asks_for_as_many_as_are_needed() -> None:
+    grid = InProcessGrid.of_app(NATIVE, 3)
+    strategy = FedRidge(fraction_train=0.3, min_train_nodes=2)
+    strategy.start(grid)
+    assert len(strategy.report_.participants) == 2
+
+
+@pytest.mark.parametrize("timeout", [None, "5", 0, -1.0])
+def test_a_timeout_must_be_seconds(timeout: Any) -> None:
+    with pytest.raises(FedRidgeError, match="timeout must be seconds"):
+        FedRidge().start(InProcessGrid.of_app(NATIVE, 2), timeout=timeout)

@@ -217,9 +217,8 @@ def test_six_faulty_clients_of_twenty_in_a_simulation() -> None:
     def main(grid: Grid) -> None:
         from fedridge_flwr.flower.exchange import ask, wait_for_nodes
 
-        wait_for_nodes(lambda: len(set(grid.get_node_ids())), 20, 60)
+        nodes = wait_for_nodes(lambda: set(grid.get_node_ids()), 20, 60)
         hello = RecordDict({"config": ConfigRecord({"warm-up": True})})
-        nodes = list(grid.get_node_ids())
         list(ask(grid, [Message(hello, n, "query") for n in nodes], 120, "warm-up"))
         strategy = FedRidge(alpha=1.0, min_available_nodes=20)
         began = time.monotonic()

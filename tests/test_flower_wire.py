@@ -126,7 +126,7 @@ def npy_header(shape: str, descr: str = "<f8") -> bytes:
         (damaged(n_features=0), "n-features must be a positive"),
         (damaged(n_features=10**9), "n-features must be a positive"),
         (damaged(n_targets="one"), "n-targets must be a positive"),
-        (damaged(feature_hash=3), "hash of the feature names"),
+        (damaged(feature_hash=3), "hash of the feature names is not one"),
         (damaged(feature_names="['a', 'b', 'c']"), "not a list of text"),
         (damaged(feature_names='["a"]'), "1 feature names for 3"),
         (damaged(raw=b"not an array"), "NumPy's format"),
@@ -240,7 +240,15 @@ def test_sizes_measured_once_are_those_of_every_message() -> None:
         ("", "no reason given"),
         ("plain words", "plain words"),
         ("\x1b[36mred\x1b[39m words", "red words"),
-        ("<class 'A'>:<'Traceback\\n  File x\\nValueError: bad'>", "ValueError: bad"),
+        ("<class 'A'>:<'Traceback\n  File x\nValueError: bad'>", "ValueError: bad"),
+        ("KeyError: 'salary'", "KeyError: 'salary'"),
+        ("OSError: no C:\\new\\north", "OSError: no C:\\new\\north"),
+        (
+            "Message contains an Error (reason: <class 'R'>:<'ray::x()\n  File\n"
+            "Exception ClientAppException occurred. Message: 'salary''>). It originated"
+            " during client-side execution of a message.",
+            "'salary'",
+        ),
         ("x" * 9999, "x" * 400),
     ],
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
 from pathlib import Path
+
+from flwr.common.config import parse_config_args
 
 from ..errors import FedRidgeError
 from .launch import local_superlink
@@ -31,17 +32,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     folder = options.output_dir.absolute()
-    for name in _OUTPUTS:
+    for name in (*_OUTPUTS, "comparison.png"):
         (folder / name).unlink(missing_ok=True)
     try:
-        config = tomllib.loads("\n".join(options.run_config))
+        config = parse_config_args(options.run_config)
         with local_superlink() as superlink:
             superlink.run(
                 options.project.absolute(),
                 num_supernodes=options.supernodes,
                 run_config={**config, "output-dir": str(folder)},
             )
-    except (FedRidgeError, tomllib.TOMLDecodeError) as error:
+    except (FedRidgeError, ValueError) as error:
         print(f"fedridge_flwr.app: {error}", file=sys.stderr)
         return 1
     missing = [name for name in _OUTPUTS if not (folder / name).exists()]

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from ..flower import ridge_client_app
 from ..flower.wire import PROTOCOL_KEY
 from .settings import read_settings
-from .task import ClientRows, client_rows, gradient_steps
+from .task import MIN_ROWS, ClientRows, client_rows, gradient_steps
 
 __all__ = ["app"]
 
@@ -35,7 +35,7 @@ def load_eval_data(context: Context) -> tuple[Any, Any]:
     return rows.X_test, rows.y_test
 
 
-_ridge = ridge_client_app(load_data, load_eval_data)
+_ridge = ridge_client_app(load_data, load_eval_data, min_rows=MIN_ROWS)
 
 app = ClientApp()
 

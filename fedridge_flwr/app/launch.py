@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -144,7 +145,6 @@ def _stream(
     command: list[str], environment: dict[str, str], timeout: float, echo: bool
 ) -> str:
     lines: list[str] = []
-    deadline = time.monotonic() + timeout
     process = subprocess.Popen(
         command,
         env=environment,
@@ -154,18 +154,22 @@ def _stream(
         errors="replace",
     )
     assert process.stdout is not None
+    watch = threading.Timer(timeout, process.kill)
+    watch.start()
     try:
         for line in process.stdout:
             lines.append(line)
             if echo:
                 print(line, end="", flush=True)
-            if time.monotonic() > deadline:
-                raise FedRidgeError(f"the run took longer than {timeout:g} s.")
         process.wait()
     finally:
+        in_time = watch.is_alive()
+        watch.cancel()
         if process.poll() is None:
             process.kill()
             process.wait()
+    if not in_time:
+        raise FedRidgeError(f"the run took longer than {timeout:g} s.")
     return "".join(lines)
 
 

@@ -33,7 +33,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Fit, compare, print and write what was asked for."""
     settings = read_settings(context.run_config)
-    n_clients = wait_for_nodes(lambda: len(set(grid.get_node_ids())), None, 600.0)
+    n_clients = len(wait_for_nodes(lambda: set(grid.get_node_ids()), None, 600.0))
     if n_clients <= 2:
         log.warning(
             "Only %d SuperNode(s). For more: flwr run . --stream --federation-config "

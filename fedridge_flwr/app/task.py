@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import FedRidgeError
 from .settings import AppSettings
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 NOISE_SD = 0.1
+MIN_ROWS = 2
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,17 @@ def client_rows(settings: AppSettings, partition: int, n_partitions: int) -> Cli
 
 
 def pooled_rows(settings: AppSettings, n_partitions: int) -> ClientRows:
-    """Return the rows of all clients, as nobody has them outside a demonstration."""
+    """Return the rows of all clients, as nobody has them outside a demonstration.
+
+    Clients with fewer than `MIN_ROWS` hold back, so their rows are not here either.
+    """
     clients = [client_rows(settings, k, n_partitions) for k in range(n_partitions)]
+    clients = [client for client in clients if len(client.X) >= MIN_ROWS]
+    if not clients:
+        raise FedRidgeError(
+            f"{settings.dataset} has too few rows for {n_partitions} clients: every "
+            f"client holds back with fewer than {MIN_ROWS}. Use fewer SuperNodes."
+        )
     return ClientRows(
         X=np.concatenate([client.X for client in clients]),
         y=np.concatenate([client.y for client in clients]),

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..model import Evaluation, RidgeModel
-from ..statistics import SufficientStatistics
+from ..rows import check_rows
+from ..statistics import SufficientStatistics, hash_names
 from . import wire
 
 __all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
@@ -77,7 +78,7 @@ def ridge_client_app(
         else:
             load = load_data
         return RidgeClient(
-            *_rows(load(context)),
+            *_rows(load(context), "what load_data returns"),
             min_rows=min_rows,
             share_feature_names=share_feature_names,
         )
@@ -132,21 +133,28 @@ class RidgeClient(NumPyClient):
         share_feature_names: bool = False,
     ) -> None:
         self._train_rows = (X, y, sample_weight)
-        self._eval_rows = self._train_rows if eval_data is None else _rows(eval_data)
+        self._eval_rows = (
+            self._train_rows if eval_data is None else _rows(eval_data, "eval_data")
+        )
         self.min_rows = min_rows
         self.share_feature_names = share_feature_names
 
     def statistics(self) -> SufficientStatistics:
         """Return the statistics of the training rows, if there are enough rows."""
-        stats = SufficientStatistics.from_data(*self._train_rows)
-        self._hold_back(stats.count)
-        return stats
+        self._hold_back(check_rows(*self._train_rows).n_rows)
+        return SufficientStatistics.from_data(*self._train_rows)
 
-    def score_model(self, model: RidgeModel) -> Evaluation:
-        """Return error and R² of a model on the evaluation rows."""
-        evaluation = model.evaluate(*self._eval_rows)
-        self._hold_back(evaluation.n_rows)
-        return evaluation
+    def score_model(self, model: RidgeModel, feature_hash: object = None) -> Evaluation:
+        """Return error and R² of a model on the evaluation rows.
+
+        The hash of the model's feature names, where known, must be that of the rows.
+        """
+        rows = check_rows(*self._eval_rows)
+        self._hold_back(rows.n_rows)
+        own = hash_names(rows.feature_names)
+        if own is not None and feature_hash not in (None, own):
+            raise DataError("the model has other feature names, or another order.")
+        return model.evaluate(*self._eval_rows)
 
     def fit(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
@@ -160,7 +168,9 @@ class RidgeClient(NumPyClient):
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
     ) -> tuple[float, int, dict[str, Any]]:
         """Return the mean squared error, the number of rows, and MSE and R²."""
-        evaluation = self.score_model(wire.model_from_arrays(parameters))
+        evaluation = self.score_model(
+            wire.model_from_arrays(parameters), config.get(wire.FEATURE_HASH_KEY)
+        )
         metrics = dict(wire.evaluation_metrics(evaluation))
         return evaluation.mse, evaluation.n_rows, metrics
 
@@ -245,9 +255,9 @@ def _answer_evaluate(
     def reply() -> RecordDict:
         wire.check_request(config)
         arrays = wire.decode_arrays(content.array_records["arrays"])
-        return wire.evaluation_reply(
-            client().score_model(wire.model_from_arrays(arrays))
-        )
+        model = wire.model_from_arrays(arrays)
+        digest = config.get(wire.FEATURE_HASH_KEY)
+        return wire.evaluation_reply(client().score_model(model, digest))
 
     return Message(_or_refusal(reply, share_names), reply_to=message)
 
@@ -269,13 +279,13 @@ def _told(error: Exception, share_names: bool) -> str:
     return wire.readable_error(error, share_names)
 
 
-def _rows(data: Any) -> tuple[Any, Any, Any]:
-    if not isinstance(data, tuple) or len(data) not in (2, 3):
-        raise DataError(
-            "load_data must return (X, y) or (X, y, sample_weight), got "
-            f"{type(data).__name__}."
-        )
-    return (*data, None) if len(data) == 2 else data
+def _rows(data: Any, what: str) -> tuple[Any, Any, Any]:
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        got = type(data).__name__
+        if isinstance(data, tuple | list):
+            got += f" of {len(data)}"
+        raise DataError(f"{what} must be (X, y) or (X, y, sample_weight), got a {got}.")
+    return (*data, None) if len(data) == 2 else tuple(data)
 
 
 def _nothing() -> Parameters:

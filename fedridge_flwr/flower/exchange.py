@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -14,6 +15,7 @@ from ..errors import NotEnoughClientsError
 __all__ = ["ask", "log", "wait_for_nodes"]
 
 log = logging.getLogger("flwr")
+_Node = TypeVar("_Node")
 
 _POLL = 0.1
 _SETTLE = 3.0
@@ -22,14 +24,14 @@ _PULLED_AT_ONCE = 100
 
 
 def wait_for_nodes(
-    connected: Callable[[], int],
+    look: Callable[[], Iterable[_Node]],
     minimum: int | None,
     timeout: float,
     *,
     settle: float = _SETTLE,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> int:
+) -> list[_Node]:
     """Wait for `minimum` nodes, or, without it, until their number is stable.
 
     Nodes register one after another, and the first answers of the grid may show
@@ -37,8 +39,8 @@ def wait_for_nodes(
 
     Parameters
     ----------
-    connected : callable
-        Returns the number of nodes connected now.
+    look : callable
+        Returns the nodes connected now.
     minimum : int, optional
         Number of nodes to wait for.
     timeout : float
@@ -48,8 +50,8 @@ def wait_for_nodes(
 
     Returns
     -------
-    int
-        The number of nodes.
+    list
+        The nodes of the look that was good enough; another look may show fewer.
 
     Raises
     ------
@@ -59,16 +61,17 @@ def wait_for_nodes(
     began = told = since = clock()
     seen = -1
     while True:
-        number, now = connected(), clock()
+        nodes, now = list(look()), clock()
+        number = len(nodes)
         if number != seen:
             seen, since = number, now
         if minimum is not None and number >= minimum:
-            return number
+            return nodes
         if minimum is None and number > 0 and now - since >= settle:
-            return number
+            return nodes
         if now - began >= timeout:
             if minimum is None and number > 0:
-                return number
+                return nodes
             raise NotEnoughClientsError(
                 f"{number} of {minimum or 1} SuperNode(s) connected within "
                 f"{timeout:g} s. Start more, wait longer (timeout), or ask for fewer "
@@ -99,9 +102,11 @@ def ask(
     while pending:
         for batch in _batches(sorted(pending)):
             for reply in grid.pull_messages(batch):
-                pending.discard(reply.metadata.reply_to_message_id)
-                done += 1
-                yield reply
+                answered = reply.metadata.reply_to_message_id
+                if answered in pending:
+                    pending.remove(answered)
+                    done += 1
+                    yield reply
         now = time.monotonic()
         if now - told >= _PROGRESS_EVERY or not pending:
             told = now

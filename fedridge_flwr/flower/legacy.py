@@ -19,6 +19,7 @@ from flwr.common import (
     parameters_to_ndarrays,
 )
 from flwr.compat.common.recorddict_compat import (
+    evaluateins_to_recorddict,
     evaluateres_to_recorddict,
     fitins_to_recorddict,
     fitres_to_recorddict,
@@ -153,10 +154,12 @@ class FedRidge(FitResults, Strategy):
             return []
         self._fit = OneShotFit(self._settings)
         began = time.perf_counter()
-        wait_for_nodes(
-            client_manager.num_available, self.min_available_clients, _WAIT_SECONDS
+        wanted = self.min_available_clients
+        if self._settings.min_clients > 1:
+            wanted = max(wanted or 0, self._settings.min_clients)
+        clients = wait_for_nodes(
+            lambda: _connected(client_manager), wanted, _WAIT_SECONDS
         )
-        clients = list(client_manager.all().values())
         self._fit.seconds["wait"] = time.perf_counter() - began
         config = (
             dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
@@ -181,19 +184,15 @@ class FedRidge(FitResults, Strategy):
             return None, {}
         fit = self._fit
         for client, result in results:
-            fit.bytes_up += _bytes(fitres_to_recorddict(result, True))
             self._take(_name(client), result)
         crashes = []
         for failure in failures:
             if isinstance(failure, tuple):
                 client, result = failure
-                reason = wire.tidy_reason(result.status.message)
-                fit.fold.refuse(_name(client), reason)
+                fit.fold.refuse(_name(client), _status_of(result))
             else:
                 crashes.append(wire.tidy_reason(str(failure)))
-        # The driver does not say which client crashed; who is missing did.
-        reasons = "; ".join(sorted(set(crashes))) or "no answer"
-        fit.refuse_silent(self._asked, f"failed ({reasons})")
+        fit.refuse_silent(self._asked, _missing(crashes))
         fit.seconds["train"] = time.perf_counter() - self._began
         for name, reason in fit.fold.failures.items():
             log.warning("aggregate_fit: client %s left out: %s", name, reason)
@@ -205,6 +204,7 @@ class FedRidge(FitResults, Strategy):
 
     def _take(self, client: str, result: FitRes) -> None:
         def read() -> Statistics:
+            self._fit.bytes_up += _bytes(fitres_to_recorddict(result, True))
             arrays = [wire.decode_array(t) for t in result.parameters.tensors]
             return wire.read_fields(result.metrics, arrays, result.num_examples)
 
@@ -226,9 +226,19 @@ class FedRidge(FitResults, Strategy):
         )
         ins = EvaluateIns(
             ndarrays_to_parameters(_model_ndarrays(self.model_)),
-            {**config, "server-round": server_round, wire.PROTOCOL_KEY: wire.PROTOCOL},
+            {
+                **config,
+                **self._fit.schema(),
+                "server-round": server_round,
+                wire.PROTOCOL_KEY: wire.PROTOCOL,
+            },
         )
-        return [(client, ins) for client in client_manager.sample(number)]
+        clients = client_manager.sample(number)
+        self._asked = dict.fromkeys(_name(client) for client in clients)
+        sent = len(clients) * _bytes(evaluateins_to_recorddict(ins, True))
+        self.report_.bytes_down += sent
+        self._began = time.perf_counter()
+        return [(client, ins) for client in clients]
 
     def aggregate_evaluate(
         self,
@@ -239,21 +249,26 @@ class FedRidge(FitResults, Strategy):
         """Average the clients' errors and R², weighted by rows."""
         if server_round > 1 or self._fit.report is None:
             return None, {}
-        found: list[Evaluation] = []
+        found: dict[str, Evaluation] = {}
         failed: dict[str, str] = {}
         for client, result in results:
             try:
                 content = evaluateres_to_recorddict(result)
-                found.append(wire.read_evaluation(content))
+                self.report_.bytes_up += _bytes(content)
+                found[_name(client)] = wire.read_evaluation(content)
             except Exception as error:
                 failed[_name(client)] = str(error)
+        crashes = []
         for failure in failures:
             if isinstance(failure, tuple):
-                client, result = failure
-                failed[_name(client)] = wire.tidy_reason(result.status.message)
+                failed[_name(failure[0])] = _status_of(failure[1])
             else:
-                failed[f"unnamed {len(failed)}"] = wire.tidy_reason(str(failure))
-        averaged = average_evaluations(found)
+                crashes.append(wire.tidy_reason(str(failure)))
+        for name in self._asked:
+            if name not in found and name not in failed:
+                failed[name] = _missing(crashes)
+        averaged = average_evaluations(list(found.values()))
+        self.report_.seconds["evaluate"] = time.perf_counter() - self._began
         self.report_.evaluation = averaged
         self.report_.evaluation_failures = failed
         return averaged.get("mse"), dict(averaged)
@@ -289,6 +304,22 @@ def _model_ndarrays(model: RidgeModel) -> NDArrays:
     return [array.numpy() for array in wire.model_arrays(model).values()]
 
 
+def _connected(client_manager: ClientManager) -> list[ClientProxy]:
+    client_manager.num_available()  # brings the list up to date
+    return list(client_manager.all().values())
+
+
+def _status_of(result: FitRes | EvaluateRes) -> str:
+    return wire.one_line(getattr(result.status, "message", "no reason given"))
+
+
+def _missing(crashes: list[str]) -> str:
+    # The driver does not say which client crashed; who is missing did.
+    reasons = "; ".join(sorted(set(crashes)))
+    return f"failed ({reasons})" if reasons else "no answer"
+
+
 def _bytes(content: RecordDict) -> int:
-    # The driver builds the real messages out of sight; this one has their content.
-    return message_bytes(Message(content, 1, MessageType.TRAIN))
+    # The driver builds the real messages out of sight; this one has their content
+    # and a node id of usual length.
+    return message_bytes(Message(content, 2**62, MessageType.TRAIN))

@@ -12,7 +12,7 @@ from ..solve import Statistics
 __all__ = ["FitResults"]
 
 _T = TypeVar("_T")
-_NOT_FITTED = "not fitted yet: the round has not been run."
+_NOT_FITTED = "not fitted: the round has not been run, or it failed."
 
 
 class FitResults:

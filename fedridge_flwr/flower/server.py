@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from ..errors import FedRidgeError
 from ..model import Evaluation, RidgeModel
-from ..oneshot import FitSettings, OneShotFit, average_evaluations
+from ..oneshot import FitSettings, OneShotFit, average_evaluations, check_whole
 from . import wire
 from .exchange import ask, log, wait_for_nodes
 from .results import FitResults
@@ -56,6 +56,8 @@ class FedRidge(FitResults, Strategy):
         Fraction of the nodes that evaluate the model; 0.0 means no evaluate round.
     min_train_nodes : int
         Valid answers needed.
+    min_evaluate_nodes : int
+        Nodes that evaluate at least, whatever the fraction.
     min_available_nodes : int, optional
         Nodes to wait for. Without it, `start` waits until their number is stable.
     feature_names : sequence of str, optional
@@ -97,6 +99,7 @@ class FedRidge(FitResults, Strategy):
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 1,
+        min_evaluate_nodes: int = 1,
         min_available_nodes: int | None = None,
         feature_names: Sequence[str] | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
@@ -104,6 +107,9 @@ class FedRidge(FitResults, Strategy):
     ) -> None:
         self.fraction_train = _check_fraction("fraction_train", fraction_train)
         self.fraction_evaluate = _check_fraction("fraction_evaluate", fraction_evaluate)
+        self.min_evaluate_nodes = check_whole("min_evaluate_nodes", min_evaluate_nodes)
+        if min_available_nodes is not None:
+            check_whole("min_available_nodes", min_available_nodes)
         self.min_available_nodes = min_available_nodes
         self._settings = FitSettings(
             alpha=alpha,
@@ -116,7 +122,7 @@ class FedRidge(FitResults, Strategy):
         )
         self._fit = OneShotFit(self._settings)
         self._asked: list[Message] = []
-        self._timeout = _DEFAULT_TIMEOUT
+        self._timeout: float | None = None
         self._sizes = MessageSizes()
 
     # ---- one round ------------------------------------------------------------
@@ -163,6 +169,8 @@ class FedRidge(FitResults, Strategy):
                 "FedRidge needs one round and no initial arrays: num_rounds and "
                 "initial_arrays are ignored."
             )
+        if not isinstance(timeout, int | float) or not timeout > 0:
+            raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
         self._timeout = timeout
         self.summary()
         result = Result()
@@ -201,11 +209,11 @@ class FedRidge(FitResults, Strategy):
             return []
         self._fit = OneShotFit(self._settings)
         began = time.perf_counter()
-        nodes = self._nodes(grid, self.fraction_train)
+        nodes = self._wait_for_nodes(grid)
+        nodes = _sample(nodes, self.fraction_train, self._settings.min_clients)
         self._fit.seconds["wait"] = time.perf_counter() - began
         content = wire.train_request({**config, "server-round": server_round})
         self._asked = _messages(content, nodes, MessageType.TRAIN)
-        self._fit.bytes_down += self._sizes.of_all(self._asked)
         log.info("configure_train: asked %d nodes", len(nodes))
         return self._asked
 
@@ -221,7 +229,8 @@ class FedRidge(FitResults, Strategy):
         for reply in replies:
             fit.bytes_up += self._sizes.of(reply)
             self._take(names, reply)
-        fit.refuse_silent(names.all, f"no answer within {self._timeout:g} s")
+        fit.bytes_down += self._sizes.of_all(self._asked)
+        fit.refuse_silent(names.all, self._silence())
         fit.seconds["train"] = time.perf_counter() - began
         for client, reason in fit.fold.failures.items():
             log.warning("aggregate_train: client %s left out: %s", client, reason)
@@ -248,12 +257,14 @@ class FedRidge(FitResults, Strategy):
         self._asked = []
         if self.fraction_evaluate == 0 or self._fit.report is None or server_round > 1:
             return []
-        nodes = self._nodes(grid, self.fraction_evaluate)
+        # No waiting here: the model is there, and whoever left must not cost it.
+        nodes = sorted(set(grid.get_node_ids()))
+        nodes = _sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
         content = wire.evaluate_request(
-            wire.model_arrays(self.model_), {**config, "server-round": server_round}
+            wire.model_arrays(self.model_),
+            {**config, **self._fit.schema(), "server-round": server_round},
         )
         self._asked = _messages(content, nodes, MessageType.EVALUATE)
-        self.report_.bytes_down += self._sizes.of_all(self._asked)
         log.info("configure_evaluate: asked %d nodes", len(nodes))
         return self._asked
 
@@ -271,7 +282,7 @@ class FedRidge(FitResults, Strategy):
         for reply in replies:
             up += self._sizes.of(reply)
             client = names.of(reply)
-            if client is None or client in found:
+            if client is None or client in found or client in failed:
                 continue
             try:
                 if reply.has_error():
@@ -283,10 +294,11 @@ class FedRidge(FitResults, Strategy):
             return None
         for client in names.all:
             if client not in found and client not in failed:
-                failed[client] = f"no answer within {self._timeout:g} s"
+                failed[client] = self._silence()
         averaged = average_evaluations(list(found.values()))
         report = self.report_
         report.bytes_up += up
+        report.bytes_down += self._sizes.of_all(self._asked)
         report.seconds["evaluate"] = time.perf_counter() - began
         report.evaluation, report.evaluation_failures = averaged, failed
         return MetricRecord(dict(averaged)) if averaged else None
@@ -318,17 +330,21 @@ class FedRidge(FitResults, Strategy):
 
     # ---- internals ------------------------------------------------------------
 
-    def _nodes(self, grid: Grid, fraction: float) -> list[int]:
-        wait_for_nodes(
-            lambda: len(set(grid.get_node_ids())),
-            self.min_available_nodes,
-            self._timeout,
+    def _wait_for_nodes(self, grid: Grid) -> list[int]:
+        wanted = self.min_available_nodes
+        if self._settings.min_clients > 1:
+            wanted = max(wanted or 0, self._settings.min_clients)
+        return wait_for_nodes(
+            lambda: sorted(set(grid.get_node_ids())),
+            wanted,
+            self._timeout or _DEFAULT_TIMEOUT,
         )
-        nodes = sorted(set(grid.get_node_ids()))
-        if fraction < 1.0:
-            number = max(1, round(fraction * len(nodes)))
-            nodes = random.SystemRandom().sample(nodes, number)
-        return nodes
+
+    def _silence(self) -> str:
+        """Return why a node that said nothing is left out."""
+        if self._timeout is None:
+            return "no answer"
+        return f"no answer within {self._timeout:g} s"
 
 
 class _NodeNames:
@@ -362,6 +378,11 @@ class _NodeNames:
 
 def _messages(content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
     return [Message(content, dst_node_id=node, message_type=kind) for node in nodes]
+
+
+def _sample(nodes: list[int], fraction: float, minimum: int) -> list[int]:
+    number = min(len(nodes), max(minimum, round(fraction * len(nodes))))
+    return sorted(random.SystemRandom().sample(nodes, number))
 
 
 def _keep(

@@ -32,7 +32,9 @@ class MessageSizes:
         if message.has_error():
             return message_bytes(message)
         records = message.content.array_records.values()
-        lengths = (len(array.data) for record in records for array in record.values())
+        lengths = [len(array.data) for record in records for array in record.values()]
+        if not any(lengths):
+            return message_bytes(message)
         key = (message.metadata.message_type, *message.content.keys(), *lengths)
         if key not in self._known:
             self._known[key] = message_bytes(message)
@@ -89,8 +91,10 @@ class CountingGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Count and pass on."""
         messages = list(messages)
+        pushed = self._grid.push_messages(messages)
+        # Messages have their ids, which count as well, only after the push.
         self.bytes_down += self._sizes.of_all(messages)
-        return self._grid.push_messages(messages)
+        return pushed
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Pass on and count."""
@@ -101,8 +105,9 @@ class CountingGrid(Grid):
     ) -> Iterable[Message]:
         """Count, pass on and count."""
         messages = list(messages)
+        replies = self._grid.send_and_receive(messages, timeout=timeout)
         self.bytes_down += self._sizes.of_all(messages)
-        return self._counted(self._grid.send_and_receive(messages, timeout=timeout))
+        return self._counted(replies)
 
     def _counted(self, replies: Iterable[Message]) -> list[Message]:
         received = list(replies)

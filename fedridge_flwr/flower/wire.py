@@ -35,6 +35,7 @@ from ..statistics import SufficientStatistics, packed_length
 from .sizes import message_bytes
 
 __all__ = [
+    "FEATURE_HASH_KEY",
     "PROTOCOL",
     "PROTOCOL_KEY",
     "check_request",
@@ -48,6 +49,7 @@ __all__ = [
     "is_legacy_request",
     "model_arrays",
     "model_from_arrays",
+    "one_line",
     "read_evaluation",
     "read_fields",
     "read_statistics",
@@ -63,6 +65,9 @@ PROTOCOL = 1
 PROTOCOL_KEY = "fedridge-protocol"
 _NAMES_KEY = "feature-names"
 _ERROR_KEY = "error"
+FEATURE_HASH_KEY = "feature-hash"
+_HASH = re.compile("[0-9a-f]{32}")
+_LONGEST_NAME = 200
 _LONGEST_REASON = 400
 _LARGEST_COUNT = 2**53
 
@@ -141,7 +146,7 @@ def statistics_fields(
         "n-targets": stats.n_targets,
     }
     if stats.feature_hash is not None:
-        fields["feature-hash"] = stats.feature_hash
+        fields[FEATURE_HASH_KEY] = stats.feature_hash
     if share_names and stats.feature_names is not None:
         fields[_NAMES_KEY] = json.dumps(stats.feature_names)
     return fields
@@ -184,13 +189,13 @@ def read_fields(
         return _plain(arrays, count)
     if fields[PROTOCOL_KEY] != PROTOCOL:
         raise ProtocolError(
-            f"the client speaks version {tidy_reason(repr(fields[PROTOCOL_KEY]))} of "
+            f"the client speaks version {one_line(repr(fields[PROTOCOL_KEY]))} of "
             f"the FedRidge protocol, the server {PROTOCOL}: install the same "
             "fedridge-flwr on both sides."
         )
     if fields.get("kind") != "centred":
         raise ProtocolError(
-            f"unknown kind of statistics {tidy_reason(repr(fields.get('kind')))}."
+            f"unknown kind of statistics {one_line(repr(fields.get('kind')))}."
         )
     if len(arrays) != 1:
         raise ProtocolError(f"expected one array of statistics, got {len(arrays)}.")
@@ -201,9 +206,9 @@ def read_fields(
             f"statistics of {d} features and {t} target(s) have {expected} numbers, "
             f"got an array of shape {arrays[0].shape}."
         )
-    digest = fields.get("feature-hash")
-    if not (digest is None or isinstance(digest, str)):
-        raise ProtocolError("the hash of the feature names is not text.")
+    digest = fields.get(FEATURE_HASH_KEY)
+    if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
+        raise ProtocolError("the hash of the feature names is not one.")
     return SufficientStatistics.from_array(
         arrays[0],
         d,
@@ -233,6 +238,8 @@ def _names_of(fields: Mapping[str, Any]) -> list[str] | None:
         names = None
     if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
         raise ProtocolError("the feature names are not a list of text.")
+    if not all(name.isprintable() and len(name) <= _LONGEST_NAME for name in names):
+        raise ProtocolError("some feature names are too long or not printable.")
     return names
 
 
@@ -257,8 +264,7 @@ def _check_count(count: Any) -> int:
         or not 0 <= count < _LARGEST_COUNT
     ):
         raise ProtocolError(
-            "num-examples must be a whole number of rows, got "
-            f"{tidy_reason(repr(count))}."
+            f"num-examples must be a whole number of rows, got {one_line(repr(count))}."
         )
     return count
 
@@ -273,11 +279,11 @@ def _first(records: Mapping[str, Any], *keys: str) -> Any:
 def _raise_refusal(content: RecordDict) -> None:
     fields = content.config_records.get("config", ConfigRecord())
     if _ERROR_KEY in fields:
-        raise ProtocolError(tidy_reason(str(fields[_ERROR_KEY])))
+        raise ProtocolError(one_line(str(fields[_ERROR_KEY])))
     for key in ("fitres.status", "evaluateres.status"):
         status = content.config_records.get(key, ConfigRecord())
         if status.get("code", 0) != 0:
-            raise ProtocolError(tidy_reason(str(status.get("message", ""))))
+            raise ProtocolError(one_line(str(status.get("message", ""))))
 
 
 # ---- arrays ----------------------------------------------------------------------
@@ -408,22 +414,43 @@ def fedavg_bytes(arrays: ArrayRecord) -> int:
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_WRAPPERS = (
+    re.compile(
+        r"Message contains an Error \(reason: (.*)\)\. It originated", re.DOTALL
+    ),
+    re.compile(r"<class '[^']*'>:<'(.*)'>", re.DOTALL),
+    re.compile(r"ClientAppException occurred\. Message: (.*)", re.DOTALL),
+)
+_ERROR_LINE = re.compile(r"^[\w.]*(Error|Exception)\b.*: ")
 
 
-def tidy_reason(text: str | None) -> str:
-    r"""Return the telling line of an error that a client or Ray sent.
+def one_line(text: object) -> str:
+    r"""Return text of others as one printable line of bounded length.
 
     Examples
     --------
-    >>> tidy_reason("<class 'X'>:<'\x1b[36mray::run()\x1b[39m\n  File\nE: gone'>")
-    'E: gone'
+    >>> one_line("no such\n table\x07")
+    'no such table'
     """
-    plain = _COLOUR.sub("", text or "").replace("\\n", "\n")
-    plain = plain.rsplit("Message: ", 1)[-1]
-    lines = [line.strip() for line in plain.splitlines() if line.strip(" '>\t")]
-    last = lines[-1] if lines else "no reason given"
-    last = "".join(c if c.isprintable() else " " for c in last.rstrip("'>")).strip()
-    return last[:_LONGEST_REASON] if last else "no reason given"
+    words = " ".join(str(text).split())
+    return "".join(c for c in words if c.isprintable())[:_LONGEST_REASON]
+
+
+def tidy_reason(text: str | None) -> str:
+    r"""Return the telling line of an error that Flower or Ray wrapped up.
+
+    Examples
+    --------
+    >>> tidy_reason("<class 'X'>:<'\x1b[36mray::run()\x1b[39m\n  File\nOSError: gone'>")
+    'OSError: gone'
+    """
+    plain = _COLOUR.sub("", text or "")
+    for wrapper in _WRAPPERS:
+        found = wrapper.search(plain)
+        plain = found.group(1) if found else plain
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    telling = [line for line in lines if _ERROR_LINE.match(line)] or lines
+    return one_line(telling[-1]) if telling else "no reason given"
 
 
 def readable_error(error: Exception, share_names: bool) -> str:
@@ -432,4 +459,4 @@ def readable_error(error: Exception, share_names: bool) -> str:
         return error.anonymous()
     if isinstance(error, FedRidgeError):
         return str(error)
-    return tidy_reason(f"{type(error).__name__}: {error}")
+    return one_line(f"{type(error).__name__}: {error}")
