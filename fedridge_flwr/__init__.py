@@ -19,9 +19,11 @@ from .errors import (
     SingularSystemError,
     StatisticsError,
 )
+from .heldout import ClampedLossWarning
 from .model import RidgeModel
 from .plain import PlainStatistics
 from .report import FitReport
+from .selection import AlphaSelection, GridEdgeWarning, select_alpha
 from .solve import solve, solve_path
 from .statistics import SufficientStatistics
 
@@ -29,10 +31,13 @@ if TYPE_CHECKING:
     from .flower import FedRidge, LegacyFedRidge, RidgeClient, ridge_client_app
 
 __all__ = [
+    "AlphaSelection",
+    "ClampedLossWarning",
     "DataError",
     "FedRidge",
     "FedRidgeError",
     "FitReport",
+    "GridEdgeWarning",
     "IllConditionedWarning",
     "LegacyFedRidge",
     "NotEnoughClientsError",
@@ -44,6 +49,7 @@ __all__ = [
     "StatisticsError",
     "SufficientStatistics",
     "ridge_client_app",
+    "select_alpha",
     "solve",
     "solve_path",
 ]

@@ -64,6 +64,8 @@ class RidgeModel:
         Intercept; 0.0 where none was fitted.
     alpha_ : float
         The penalty used.
+    alpha_chosen_by : str or None
+        How it was chosen, if it was not given.
     n_features_in_ : int
         Number of features d.
     feature_names_in_ : ndarray of shape (d,)
@@ -100,6 +102,7 @@ class RidgeModel:
         n_clients: int = 0,
         condition: float | None = None,
         r2: float | None = None,
+        alpha_chosen_by: str | None = None,
     ) -> None:
         self.coef_ = coef
         self.intercept_ = intercept
@@ -110,6 +113,7 @@ class RidgeModel:
         self.n_clients_ = n_clients
         self.condition_ = condition
         self.r2_ = r2
+        self.alpha_chosen_by = alpha_chosen_by
         if feature_names is not None:
             self.feature_names_in_ = np.asarray(feature_names, dtype=object)
 
@@ -221,7 +225,7 @@ class RidgeModel:
         facts = [
             ("rows", f"{self.n_rows_}"),
             ("clients", f"{self.n_clients_}"),
-            ("alpha", f"{self.alpha_:g}"),
+            ("alpha", self._alpha_in_words()),
             ("R² (train)", "not known" if self.r2_ is None else f"{self.r2_:.6g}"),
             (
                 "condition",
@@ -237,6 +241,10 @@ class RidgeModel:
         lines = ["Ridge regression"]
         lines += [f"  {name:<10}  {value}" for name, value in facts]
         return "\n".join([*lines, "", *self._coefficient_table()])
+
+    def _alpha_in_words(self) -> str:
+        chosen = self.alpha_chosen_by
+        return f"{self.alpha_:g}" + ("" if chosen is None else f" ({chosen})")
 
     def _coefficient_table(self) -> list[str]:
         known = getattr(self, "feature_names_in_", None)
@@ -310,6 +318,7 @@ class RidgeModel:
             "n_clients": self.n_clients_,
             "condition": self.condition_,
             "r2": self.r2_,
+            "alpha_chosen_by": self.alpha_chosen_by,
         }
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -376,5 +385,6 @@ class RidgeModel:
             feature_names=names,
             n_rows=int(content["n_rows"]),
             n_clients=int(content["n_clients"]),
+            alpha_chosen_by=content.get("alpha_chosen_by"),
             **numbers,
         )

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 from scipy.sparse.linalg import LinearOperator, onenormest
 
@@ -26,6 +25,7 @@ from .errors import (
 )
 from .model import RidgeModel
 from .plain import PlainStatistics
+from .reduction import ShiftedSystem, refine
 from .rows import Array
 from .singular import explain_singular
 from .statistics import SufficientStatistics
@@ -119,7 +119,7 @@ def solve_path(
     fit_intercept: bool = True,
     standardize: bool = False,
 ) -> list[RidgeModel]:
-    """Solve for many alphas from one eigendecomposition.
+    """Solve for many alphas from one reduction of the system.
 
     Each solution is refined against its own system until it is as accurate as
     `solve`; where that cannot be had (badly scaled columns), it *is* `solve`.
@@ -145,10 +145,10 @@ def solve_path(
     equations = normal_equations(
         stats, fit_intercept=fit_intercept, standardize=standardize
     )
-    spectrum = _Spectrum(equations) if len(checked) > 2 else None
+    shifted = _Shifted(equations) if len(checked) > 2 else None
     models = []
     for alpha in checked:
-        solved = spectrum.solve(alpha) if spectrum is not None and alpha > 0 else None
+        solved = shifted.solve(alpha) if shifted is not None and alpha > 0 else None
         if solved is None:
             solved = _solve_cholesky(equations, alpha)
         models.append(_model(equations, alpha, *solved))
@@ -252,55 +252,48 @@ def _solve_cholesky(equations: NormalEquations, alpha: float) -> tuple[Array, fl
     return solution * scale[:, None], 1.0 / inverse_condition
 
 
-class _Spectrum:
-    """Eigendecomposition of the equations in the units of their penalty."""
+class _Shifted:
+    """One reduction of the equations, in the units of their penalty, for any alpha."""
 
     def __init__(self, equations: NormalEquations) -> None:
         self._unit = 1.0 / np.sqrt(equations.penalty)
-        matrix = equations.matrix * self._unit
-        matrix *= self._unit[:, None]
-        self._matrix = matrix
+        self._matrix = equations.matrix * np.outer(self._unit, self._unit)
         self._rhs = equations.rhs * self._unit[:, None]
-        self._values, self._vectors = eigh(matrix, check_finite=False)
+        self._system = ShiftedSystem(self._matrix)
 
     def solve(self, alpha: float) -> tuple[Array, float] | None:
         """Return W and condition, or None where refinement does not get there."""
-        values = self._values + alpha
-        if values[0] <= 0.0:
-            return None
-
-        def apply_inverse(rhs: Array) -> Array:
-            weights = self._vectors.T @ rhs
-            weights /= values[:, None]
-            return np.asarray(self._vectors @ weights)
-
-        size = np.sqrt(np.diagonal(self._matrix) + alpha)[:, None]
-        condition = self._condition(alpha, size, apply_inverse)
+        condition = self._condition(alpha)
         if condition > _HALF_THE_DIGITS:
             return None
-        solution = apply_inverse(self._rhs)
-        for _ in range(8):
-            rest = self._rhs - self._matrix @ solution - alpha * solution
-            correction = apply_inverse(rest)
-            solution += correction
-            total = np.linalg.norm(solution * size, axis=0)
-            moved = np.linalg.norm(correction * size, axis=0)
-            if (moved <= 4 * _EPS * max(condition, 10.0) * total).all():
-                return solution * self._unit[:, None], condition
-        return None
+        solution, accurate = refine(
+            self._system, self._matrix, self._rhs, np.array([alpha])
+        )
+        if not accurate[0]:
+            return None
+        return solution[:, 0] * self._unit[:, None], condition
 
-    def _condition(self, alpha: float, size: Array, apply_inverse: Any) -> float:
-        d = size.size
+    def _condition(self, alpha: float) -> float:
+        size = np.sqrt(np.diagonal(self._matrix) + alpha)[:, None]
+
+        def apply_inverse(columns: Array) -> Array:
+            found = self._system.solve(size * columns, alpha)
+            return np.full_like(columns, np.inf) if found is None else size * found
+
+        def apply_to_vector(vector: Array) -> Array:
+            return apply_inverse(vector.reshape(-1, 1)).ravel()
+
+        if self._system.solve(self._rhs, alpha) is None:
+            return math.inf
         inverse = LinearOperator(
-            (d, d),
-            matvec=lambda x: (size * apply_inverse(size * x.reshape(-1, 1))).ravel(),
-            rmatvec=lambda x: (size * apply_inverse(size * x.reshape(-1, 1))).ravel(),
-            matmat=lambda x: size * apply_inverse(size * x),
-            rmatmat=lambda x: size * apply_inverse(size * x),
+            self._matrix.shape,
+            matvec=apply_to_vector,
+            rmatvec=apply_to_vector,
+            matmat=apply_inverse,
+            rmatmat=apply_inverse,
             dtype=np.float64,
         )
-        scaled = np.abs(self._matrix)
-        scaled /= size
+        scaled = np.abs(self._matrix) / size
         scaled /= size.T
         np.einsum("ii->i", scaled)[:] = 1.0
         return float(scaled.sum(axis=0).max() * onenormest(inverse, t=1))

@@ -1,0 +1,246 @@
+"""Models without one client, and their errors on the rows of that client.
+
+Leaving client k out means solving without its statistics and counting the squared
+error on its rows. Both follow from what was sent once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg.lapack import dposv, dpstrf
+
+from .errors import SingularSystemError, StatisticsError
+from .reduction import solve_refined
+from .rows import Array
+from .solve import NormalEquations, normal_equations, solve
+from .statistics import SufficientStatistics
+
+__all__ = [
+    "ClampedLossWarning",
+    "HeldOut",
+    "held_out_losses",
+    "held_out_models",
+    "in_penalty_units",
+    "squared_errors",
+]
+
+_TRUSTED_CONDITION = 1e5
+_CANCELLED = 1e-10
+
+
+class ClampedLossWarning(UserWarning):
+    """A loss computed from statistics is lost to rounding."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Models of all others for one client: coef (a, t, d) and intercept (a, t)."""
+
+    coef: Array
+    intercept: Array
+
+    def losses(self, part: SufficientStatistics) -> Array:
+        """Return the mean squared error on the rows behind `part`, per alpha."""
+        weights = self.coef.transpose(2, 0, 1)
+        centred = squared_errors(
+            part.centred_gram,
+            part.centred_moment,
+            np.diagonal(part.centred_target_gram),
+            weights,
+        )
+        offset = part.target_means - self.intercept - self.coef @ part.feature_means
+        squares = centred / part.total_weight + offset**2
+        return np.asarray(squares.mean(axis=1))
+
+
+def held_out_models(
+    parts: Mapping[str, SufficientStatistics],
+    alphas: Array,
+    *,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> dict[str, HeldOut]:
+    """Return for every client the models of all others, the paper's w_-k(sigma)."""
+    total = _total_of(parts)
+    return {
+        client: _held_out(total, client, part, alphas, fit_intercept, standardize)
+        for client, part in parts.items()
+        if part.total_weight > 0
+    }
+
+
+def held_out_losses(
+    parts: Mapping[str, SufficientStatistics],
+    alphas: Array,
+    *,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> dict[str, Array]:
+    """Return for every client its mean squared error under the models of all others.
+
+    One reduction per client; for a client with few rows, a small system per alpha
+    by the identity e = (I - H_kk)^-1 r of its own residuals.
+    """
+    total = _total_of(parts)
+    blocks = None
+    if not standardize and any(_is_small(part) for part in parts.values()):
+        blocks = _Blocks.of(total, alphas, fit_intercept)
+    losses = {}
+    for client, part in parts.items():
+        if part.total_weight == 0:
+            continue
+        found = blocks.losses(part) if blocks and _is_small(part) else None
+        if found is None:
+            found = _held_out(
+                total, client, part, alphas, fit_intercept, standardize
+            ).losses(part)
+        losses[client] = found
+    return losses
+
+
+def _is_small(part: SufficientStatistics) -> bool:
+    return part.count < part.n_features / 2
+
+
+def _held_out(
+    total: SufficientStatistics,
+    client: str,
+    part: SufficientStatistics,
+    alphas: Array,
+    fit_intercept: bool,
+    standardize: bool,
+) -> HeldOut:
+    rest = total - part
+    equations = normal_equations(
+        rest, fit_intercept=fit_intercept, standardize=standardize
+    )
+    matrix, rhs, unit = in_penalty_units(equations)
+    solution, accurate = solve_refined(matrix, rhs, alphas)
+    for j in np.flatnonzero(~accurate):
+        try:
+            model = solve(
+                rest,
+                float(alphas[j]),
+                fit_intercept=fit_intercept,
+                standardize=standardize,
+            )
+        except SingularSystemError as error:
+            raise SingularSystemError(f"without client {client}: {error}") from error
+        solution[:, j] = np.atleast_2d(model.coef_).T / unit[:, None]
+    coef = (solution * unit[:, None, None]).transpose(1, 2, 0)
+    intercept = np.zeros(coef.shape[:2])
+    if fit_intercept:
+        intercept = rest.target_means - coef @ rest.feature_means
+    return HeldOut(coef, intercept)
+
+
+class _Blocks:
+    """Held-out losses of small clients from one decomposition of the total.
+
+    With A = S + alpha I of all rows and U, V the client's own rows (a factor of its
+    second moments), the residuals of the held-out model on those rows are
+    e = (I - U A^-1 U')^-1 (V - U w). With an intercept, the client's mean is one more
+    row of U and V.
+    """
+
+    def __init__(
+        self, total: SufficientStatistics, alphas: Array, fit_intercept: bool
+    ) -> None:
+        equations = normal_equations(total, fit_intercept=fit_intercept)
+        self._total, self._fit_intercept = total, fit_intercept
+        self._alphas = alphas
+        self._values, self._vectors = np.linalg.eigh(equations.matrix)
+        rotated = (self._vectors.T @ equations.rhs)[:, None, :]
+        shifted = self._values[:, None, None] + alphas[:, None]
+        self._rotated_solution = rotated / shifted
+
+    @classmethod
+    def of(
+        cls, total: SufficientStatistics, alphas: Array, fit_intercept: bool
+    ) -> _Blocks | None:
+        """Return None where an unscaled decomposition would lose digits."""
+        blocks = cls(total, alphas, fit_intercept)
+        smallest = max(float(blocks._values[0]), 0.0) + alphas[0]
+        condition = (blocks._values[-1] + alphas[0]) / smallest
+        return blocks if condition < _TRUSTED_CONDITION else None
+
+    def losses(self, part: SufficientStatistics) -> Array | None:
+        total, d = self._total, self._total.n_features
+        if self._fit_intercept:
+            rest = total.total_weight - part.total_weight
+            if rest <= 0:
+                return None
+            lever = part.total_weight * (total.total_weight / rest)
+            gap = np.sqrt(lever) * (total.means - part.means)
+            rows = np.vstack([_factor(part.comoment), gap])
+            last = part.total_weight / rest
+        else:
+            means = np.sqrt(part.total_weight) * part.means
+            rows = np.vstack([_factor(part.comoment), means])
+            last = 0.0
+        U, V = rows[:, :d] @ self._vectors, rows[:, d:]
+        found = np.empty(self._alphas.size)
+        for j, alpha in enumerate(self._alphas):
+            own = V - U @ self._rotated_solution[:, j]
+            remaining = -(U / (self._values + alpha)) @ U.T
+            np.einsum("ii->i", remaining)[:] += 1.0
+            _, residual, failed = dposv(remaining, own, lower=1)
+            if failed:
+                return None
+            squares = (residual**2).sum(axis=0) + last * residual[-1] ** 2
+            found[j] = squares.mean() / part.total_weight
+        return found
+
+
+def _factor(moments: Array) -> Array:
+    """Return F with F'F = moments and as few rows as its rank."""
+    scale = np.sqrt(np.diagonal(moments))
+    scale = np.where(scale > 0, scale, 1.0)
+    scaled = moments / np.outer(scale, scale)
+    factor, pivots, rank, _ = dpstrf(scaled, lower=0)
+    rows = np.zeros((rank, scale.size))
+    rows[:, pivots - 1] = np.triu(factor)[:rank]
+    return rows * scale
+
+
+def _total_of(parts: Mapping[str, SufficientStatistics]) -> SufficientStatistics:
+    filled = [client for client, part in parts.items() if part.total_weight > 0]
+    if len(filled) < 2:
+        raise StatisticsError(
+            f"leaving one client out needs at least 2 clients with rows, got "
+            f'{len(filled)}: use method="gcv".'
+        )
+    total: SufficientStatistics = sum(parts.values())  # type: ignore[assignment]
+    return total
+
+
+def squared_errors(
+    gram: Array, moment: Array, target_squares: Array, weights: Array
+) -> Array:
+    """Return y'y - 2 w'h + w'G w per alpha and target, for weights (d, a, t)."""
+    d = gram.shape[0]
+    product = (gram @ weights.reshape(d, -1)).reshape(weights.shape)
+    errors = target_squares + np.einsum(
+        "dat,dat->at", weights, product - 2.0 * moment[:, None, :]
+    )
+    if (errors < _CANCELLED * target_squares).any():
+        warnings.warn(
+            "some held-out losses are below 1e-10 of the spread of y, where rounding "
+            'of the statistics hides them: use cv="clients".',
+            ClampedLossWarning,
+            stacklevel=2,
+        )
+    return np.asarray(np.maximum(errors, 0.0))
+
+
+def in_penalty_units(equations: NormalEquations) -> tuple[Array, Array, Array]:
+    """Return matrix, rhs and unit so that the penalty is alpha times identity."""
+    if not equations.standardize:
+        ones = np.ones(equations.penalty.size)
+        return equations.matrix, equations.rhs, ones
+    unit = 1.0 / np.sqrt(equations.penalty)
+    return equations.matrix * np.outer(unit, unit), equations.rhs * unit[:, None], unit

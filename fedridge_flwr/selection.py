@@ -1,0 +1,440 @@
+"""Choose alpha: leave one client out, or generalized cross-validation.
+
+The losses behind a choice come from `heldout.held_out_losses`, which the server can
+compute alone, or from the clients, each of which counts its own errors under the
+models of all others; `AlphaSelection.from_losses` serves both.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .errors import FedRidgeError, SingularSystemError, StatisticsError
+from .heldout import held_out_losses, in_penalty_units, squared_errors
+from .model import RidgeModel
+from .reduction import solve_refined
+from .rows import Array
+from .solve import check_alpha, normal_equations, solve
+from .statistics import SufficientStatistics
+from .words import counted
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = [
+    "AlphaSelection",
+    "GridEdgeWarning",
+    "auto_alphas",
+    "check_alphas",
+    "gcv_scores",
+    "select_alpha",
+    "warn_edge",
+]
+
+_AUTO_POINTS = 30
+_AUTO_SPAN = 1e-8
+_EXTENSIONS = 4
+
+Alphas = Sequence[float] | Literal["auto"]
+
+
+class GridEdgeWarning(UserWarning):
+    """The best alpha is the smallest or largest of the grid."""
+
+
+@dataclass(frozen=True, eq=False)
+class AlphaSelection:
+    """How alpha was chosen: every candidate, its loss, and the refitted model.
+
+    Attributes
+    ----------
+    alpha : float
+        The choice.
+    alphas : ndarray of shape (a,)
+        Candidates, ascending.
+    mean : ndarray of shape (a,)
+        Mean squared error over all held-out rows, or the GCV score.
+    standard_error : ndarray of shape (a,) or None
+        Its standard error across clients, weighted by rows; None for GCV.
+    losses : ndarray of shape (clients, a) or None
+        Mean squared error on the rows of each client; None for GCV.
+    clients : list of str
+        Names of the clients behind the rows of `losses`.
+    method : str
+        "loco" or "gcv".
+    rule : str
+        "minimum" or "one standard error".
+    model : RidgeModel
+        The model at `alpha`, fitted on all rows.
+    """
+
+    alpha: float
+    alphas: Array
+    mean: Array
+    standard_error: Array | None
+    losses: Array | None
+    clients: list[str]
+    method: str
+    rule: str
+    model: RidgeModel = field(repr=False)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the best candidate is at an end of the grid."""
+        best = int(np.argmin(self.mean))
+        return self.alphas.size > 1 and best in (0, self.alphas.size - 1)
+
+    def describe(self) -> str:
+        """Return in one line how alpha was chosen."""
+        how = (
+            "generalized cross-validation"
+            if self.losses is None
+            else f"leaving out {counted(len(self.clients), 'client')} in turn"
+        )
+        rule = "" if self.rule == "minimum" else ", one-standard-error rule"
+        return f"{how}, {counted(self.alphas.size, 'candidate')}{rule}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the model as JSON-able values."""
+        errors, losses = self.standard_error, self.losses
+        return {
+            "alpha": self.alpha,
+            "method": self.method,
+            "rule": self.rule,
+            "at_edge": self.at_edge,
+            "alphas": self.alphas.tolist(),
+            "mean": self.mean.tolist(),
+            "standard_error": None if errors is None else errors.tolist(),
+            "losses": None
+            if losses is None
+            else dict(zip(self.clients, losses.tolist(), strict=True)),
+        }
+
+    def draw(self, path: str | os.PathLike[str]) -> None:
+        """Draw loss against alpha: mean, one-standard-error band, clients, choice."""
+        from pathlib import Path
+
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+        axis = figure.subplots()
+        if self.losses is not None and self.standard_error is not None:
+            axis.plot(self.alphas, self.losses.T, color="0.6", lw=0.6, alpha=0.35)
+            axis.fill_between(
+                self.alphas,
+                self.mean - self.standard_error,
+                self.mean + self.standard_error,
+                color="#1f77b4",
+                alpha=0.2,
+                lw=0,
+                label="± one standard error",
+            )
+            axis.set_ylim(*_view(self.mean, self.standard_error))
+        what = "GCV score" if self.losses is None else "held-out mean squared error"
+        axis.plot(self.alphas, self.mean, color="#1f77b4", lw=2, label="mean")
+        chosen = int(np.flatnonzero(self.alphas == self.alpha)[0])
+        axis.plot(
+            [self.alpha],
+            [self.mean[chosen]],
+            "*",
+            ms=15,
+            color="#2ca02c",
+            label=f"chosen: alpha = {self.alpha:.3g}",
+            zorder=3,
+        )
+        axis.set_xscale("log")
+        axis.set_xlabel("alpha")
+        axis.set_ylabel(what)
+        axis.set_title(self.describe(), fontsize="medium")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False)
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(target, dpi=150)
+
+    @classmethod
+    def from_losses(
+        cls,
+        total: SufficientStatistics,
+        alphas: Array,
+        losses: Mapping[str, Array],
+        weights: Mapping[str, float],
+        *,
+        one_standard_error: bool = False,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+    ) -> AlphaSelection:
+        """Choose by losses of the clients that answered, and refit on all rows."""
+        clients = [client for client in losses if weights[client] > 0]
+        if not clients:
+            raise StatisticsError("no client counted its held-out losses.")
+        table = np.array([losses[client] for client in clients])
+        share = np.array([weights[client] for client in clients])
+        share /= share.sum()
+        mean = share @ table
+        spread = share**2 @ (table - mean) ** 2
+        if len(clients) > 1:
+            spread *= len(clients) / (len(clients) - 1)
+        error = np.sqrt(spread)
+        best = int(np.argmin(mean))
+        chosen = best
+        if one_standard_error:
+            chosen = int(np.flatnonzero(mean <= mean[best] + error[best])[-1])
+        return _selection(
+            total,
+            alphas,
+            chosen,
+            fit_intercept,
+            standardize,
+            mean=mean,
+            standard_error=error,
+            losses=table,
+            clients=clients,
+            method="loco",
+            rule="one standard error" if one_standard_error else "minimum",
+        )
+
+
+def select_alpha(
+    per_client: Mapping[str, SufficientStatistics]
+    | Iterable[SufficientStatistics]
+    | SufficientStatistics,
+    alphas: Alphas = "auto",
+    *,
+    method: str = "loco",
+    one_standard_error: bool = False,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> AlphaSelection:
+    """Choose the alpha that predicts rows of clients it has not seen best.
+
+    Minimises over alpha the squared error on the rows of each client under the model
+    of all others (``method="loco"``), or n RSS / (n - df)² of the total
+    (``method="gcv"``), which needs no statistics of single clients.
+
+    Parameters
+    ----------
+    per_client : mapping or iterable of SufficientStatistics
+        Statistics by client; for "gcv" the total will do.
+    alphas : sequence of float or "auto"
+        Positive candidates, or a grid over the spectrum of the Gram matrix, which is
+        extended where the best one is at its edge.
+    method : {"loco", "gcv"}
+        Leave one client out, or generalized cross-validation.
+    one_standard_error : bool
+        Take the largest alpha whose loss is within one standard error of the best.
+    fit_intercept, standardize : bool
+        As in `solve`.
+
+    Returns
+    -------
+    AlphaSelection
+        The choice, the losses behind it, and the model refitted on all rows.
+
+    Warns
+    -----
+    GridEdgeWarning
+        If the best of a given grid is its smallest or largest.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> y = X[:, 0] + rng.normal(size=60)
+    >>> parts = [SufficientStatistics.from_data(X[k::6], y[k::6]) for k in range(6)]
+    >>> chosen = select_alpha(parts, [0.1, 1.0, 10.0, 100.0])
+    >>> chosen.alpha
+    1.0
+    >>> chosen.describe()
+    'leaving out 6 clients in turn, 4 candidates'
+    """
+    parts = _named(per_client)
+    total: SufficientStatistics = sum(parts.values())  # type: ignore[assignment]
+    options = {"fit_intercept": fit_intercept, "standardize": standardize}
+    grid = (
+        auto_alphas(total, **options)
+        if isinstance(alphas, str) and alphas == "auto"
+        else check_alphas(alphas)
+    )
+    if method not in ("loco", "gcv"):
+        raise FedRidgeError(f'method must be "loco" or "gcv", got {method!r}.')
+    if one_standard_error and method == "gcv":
+        raise FedRidgeError(
+            "the one-standard-error rule needs losses of single clients: use "
+            'method="loco".'
+        )
+
+    def choose(candidates: Array) -> AlphaSelection:
+        if method == "gcv":
+            scores = gcv_scores(total, candidates, **options)
+            return _selection(
+                total,
+                candidates,
+                int(np.argmin(scores)),
+                fit_intercept,
+                standardize,
+                mean=scores,
+                standard_error=None,
+                losses=None,
+                clients=[],
+                method="gcv",
+                rule="minimum",
+            )
+        return AlphaSelection.from_losses(
+            total,
+            candidates,
+            held_out_losses(parts, candidates, **options),
+            {client: part.total_weight for client, part in parts.items()},
+            one_standard_error=one_standard_error,
+            **options,
+        )
+
+    found = choose(grid)
+    if isinstance(alphas, str):
+        for _ in range(_EXTENSIONS):
+            if not found.at_edge:
+                break
+            found = choose(_extended(found))
+    if found.at_edge:
+        warn_edge(found)
+    return found
+
+
+def check_alphas(alphas: Any) -> Array:
+    """Return candidates as an ascending array without repetitions, all positive."""
+    if isinstance(alphas, str):
+        raise FedRidgeError(
+            f'alphas must be "auto" or a sequence of positive numbers, got {alphas!r}.'
+        )
+    try:
+        grid = np.unique([check_alpha(alpha) for alpha in alphas])
+    except TypeError:
+        raise FedRidgeError(
+            f"alphas must be a sequence of positive numbers, got {alphas!r}."
+        ) from None
+    if grid.size == 0:
+        raise FedRidgeError("alphas is empty: give at least one candidate.")
+    if grid[0] <= 0:
+        raise FedRidgeError(
+            "alphas to choose from must be positive: without a penalty the system of "
+            "the others may be singular."
+        )
+    return grid
+
+
+def auto_alphas(
+    total: SufficientStatistics,
+    *,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> Array:
+    """Return a logarithmic grid over the spectrum of the Gram matrix."""
+    matrix, _, _ = in_penalty_units(
+        normal_equations(total, fit_intercept=fit_intercept, standardize=standardize)
+    )
+    values = np.linalg.eigvalsh(matrix)
+    largest = float(values[-1])
+    if largest <= 0:
+        raise StatisticsError("all features are constant: there is no alpha to choose.")
+    smallest = max(float(values[0]), _AUTO_SPAN * largest)
+    return np.geomspace(smallest / 10, largest, _AUTO_POINTS)
+
+
+def gcv_scores(
+    total: SufficientStatistics,
+    alphas: Array,
+    *,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> Array:
+    """Return n RSS / (n - df)² for every alpha, with df the effective parameters.
+
+    df is the trace of S (S + alpha I)^-1, and one more for the intercept.
+    """
+    equations = normal_equations(
+        total, fit_intercept=fit_intercept, standardize=standardize
+    )
+    matrix, rhs, _ = in_penalty_units(equations)
+    values = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
+    shrunk = values[:, None] / (values[:, None] + alphas)
+    freedom = shrunk.sum(axis=0) + fit_intercept
+    n = total.total_weight
+    solution, accurate = solve_refined(matrix, rhs, alphas)
+    if not accurate.all():
+        raise SingularSystemError(
+            f"the candidates {alphas[~accurate]} are too small for these data: "
+            "drop nearly dependent columns, or leave these candidates out."
+        )
+    spread = total.centred_target_gram if fit_intercept else total.target_gram
+    residual = squared_errors(matrix, rhs, np.diagonal(spread), solution)
+    if (freedom >= n).any():
+        raise StatisticsError(
+            f"{n:g} rows have no degrees of freedom left at alpha "
+            f"{alphas[freedom >= n].max():g}: leave out such small candidates."
+        )
+    scores: Array = n * residual.mean(axis=1) / (n - freedom) ** 2
+    return scores
+
+
+def warn_edge(found: AlphaSelection) -> None:
+    """Warn that the grid should be longer."""
+    warnings.warn(
+        f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
+        f"grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: extend it.",
+        GridEdgeWarning,
+        stacklevel=3,
+    )
+
+
+def _selection(
+    total: SufficientStatistics,
+    alphas: Array,
+    chosen: int,
+    fit_intercept: bool,
+    standardize: bool,
+    **found: Any,
+) -> AlphaSelection:
+    alpha = float(alphas[chosen])
+    model = solve(total, alpha, fit_intercept=fit_intercept, standardize=standardize)
+    selection = AlphaSelection(alpha=alpha, alphas=alphas, model=model, **found)
+    model.alpha_chosen_by = selection.describe()
+    return selection
+
+
+def _extended(found: AlphaSelection) -> Array:
+    low, high = found.alphas[0], found.alphas[-1]
+    step = found.alphas[1] / low
+    more = np.geomspace(step, step**8, 8)
+    if int(np.argmin(found.mean)) == 0:
+        return np.concatenate([low / more[::-1], found.alphas])
+    return np.concatenate([found.alphas, high * more])
+
+
+def _named(per_client: Any) -> dict[str, SufficientStatistics]:
+    if isinstance(per_client, SufficientStatistics):
+        parts = {"total": per_client}
+    elif isinstance(per_client, Mapping):
+        parts = {str(client): part for client, part in per_client.items()}
+    else:
+        parts = {str(k): part for k, part in enumerate(per_client)}
+    for client, part in parts.items():
+        if not isinstance(part, SufficientStatistics):
+            raise StatisticsError(
+                f"client {client}: choosing alpha needs SufficientStatistics, got "
+                f"{type(part).__name__}."
+            )
+    if not parts:
+        raise StatisticsError("no clients: there is nothing to choose alpha by.")
+    return parts
+
+
+def _view(mean: Array, error: Array) -> tuple[float, float]:
+    """Return limits that show the mean curve, not the worst client."""
+    low, high = float((mean - error).min()), float((mean + error).max())
+    margin = 0.25 * (high - low)
+    return low - margin, high + margin
