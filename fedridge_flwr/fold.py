@@ -20,8 +20,8 @@ __all__ = ["Fold"]
 _S = TypeVar("_S", SufficientStatistics, PlainStatistics)
 
 _PLAIN_REFUSED = (
-    "sent only (G, h), from which an intercept, standardisation and R² cannot be "
-    "known; use RidgeClient or ridge_client_app, or fit_intercept=False"
+    "sent only (G, h), from which an intercept, standardisation, R² and a choice of "
+    "alpha cannot be known; use RidgeClient or ridge_client_app, or fit_intercept=False"
 )
 
 
@@ -54,6 +54,8 @@ class Fold:
         Whether the paper's plain (G, h) is enough for what will be solved.
     feature_names : tuple of str, optional
         Schema that every client must have, where the server knows it.
+    keep : bool
+        Keep every contribution in `parts`; memory then grows with the clients.
 
     Examples
     --------
@@ -69,6 +71,8 @@ class Fold:
 
     accept_plain: bool = False
     feature_names: tuple[str, ...] | None = None
+    keep: bool = False
+    parts: dict[str, SufficientStatistics] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
     _full: dict[_Schema, _Group[SufficientStatistics]] = field(default_factory=dict)
@@ -83,6 +87,8 @@ class Fold:
         if reason is not None:
             self.failures[client] = reason
         elif isinstance(part, SufficientStatistics):
+            if self.keep:
+                self.parts[client] = part
             key = _Schema(part.n_features, part.n_targets, part.feature_hash)
             if key in self._full:
                 self._full[key].add(client, part)
@@ -193,3 +199,4 @@ class Fold:
     def _reject(self, clients: list[str], reason: str) -> None:
         for client in clients:
             self.failures[client] = reason
+            self.parts.pop(client, None)

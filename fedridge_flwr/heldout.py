@@ -9,15 +9,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dposv, dpstrf
 
-from .errors import SingularSystemError, StatisticsError
+from .errors import DataError, SingularSystemError, StatisticsError
 from .reduction import solve_refined
-from .rows import Array
+from .rows import Array, check_rows
 from .solve import NormalEquations, normal_equations, solve
 from .statistics import SufficientStatistics
+from .words import counted
 
 __all__ = [
     "ClampedLossWarning",
@@ -55,6 +57,31 @@ class HeldOut:
         offset = part.target_means - self.intercept - self.coef @ part.feature_means
         squares = centred / part.total_weight + offset**2
         return np.asarray(squares.mean(axis=1))
+
+    def direct_losses(self, X: Any, y: Any, sample_weight: Any = None) -> Array:
+        """Return the same from the rows themselves, which never cancels."""
+        rows = check_rows(X, y, sample_weight)
+        if (rows.n_targets, rows.n_features) != self.coef.shape[1:]:
+            raise DataError(
+                f"the models are of {self.coef.shape[2]} features and "
+                f"{counted(self.coef.shape[1], 'target')}, the rows of "
+                f"{rows.n_features} and {rows.n_targets}."
+            )
+        squares, weight = np.zeros(len(self.coef)), 0.0
+        with np.errstate(invalid="ignore", over="ignore"):
+            for block in rows.blocks():
+                own = np.ones(len(block.Y)) if block.weight is None else block.weight
+                weight += float(own.sum())
+                for j, (coef, intercept) in enumerate(
+                    zip(self.coef, self.intercept, strict=True)
+                ):
+                    errors = block.Y - (block.X @ coef.T + intercept)
+                    squares[j] += own @ (errors**2).mean(axis=1)
+        if not np.isfinite(squares).all():
+            rows.refuse_bad_values()
+        if weight == 0.0:
+            raise DataError("there are no rows, or only rows of weight zero.")
+        return squares / weight
 
 
 def held_out_models(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +17,19 @@ import numpy as np
 
 from .errors import FedRidgeError, NotEnoughClientsError
 from .fold import Fold
+from .heldout import HeldOut, held_out_models
 from .model import Evaluation, RidgeModel
 from .report import FitReport
+from .rows import Array
+from .selection import (
+    Alphas,
+    AlphaSelection,
+    auto_alphas,
+    check_alphas,
+    gcv_scores,
+    select_alpha,
+    warn_edge,
+)
 from .solve import Statistics, check_alpha, solve
 from .spectrum import spectrum
 from .statistics import SufficientStatistics, hash_names
@@ -35,12 +46,25 @@ class FitSettings:
     standardize: bool = False
     min_clients: int = 1
     feature_names: Sequence[str] | None = None
+    alphas: Alphas | None = None
+    cv: str | None = None
+    one_standard_error: bool = False
     on_model: Callable[[RidgeModel], object] | None = None
     save_model: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that would only fail after the round."""
         check_alpha(self.alpha)
+        if self.cv not in (None, "clients", "server", "gcv"):
+            raise FedRidgeError(
+                f'cv must be "clients", "server" or "gcv", got {self.cv!r}.'
+            )
+        if self.alphas is not None and not _is_auto(self.alphas):
+            check_alphas(self.alphas)
+        if self.one_standard_error and self.selection in (None, "gcv"):
+            raise FedRidgeError(
+                'the one-standard-error rule needs cv="clients" or cv="server".'
+            )
         check_whole("the number of valid answers needed", self.min_clients)
         if isinstance(self.feature_names, str):
             raise FedRidgeError("feature_names must be a sequence of names, not text.")
@@ -48,6 +72,16 @@ class FitSettings:
             raise FedRidgeError(f"save_model must be a path, got {self.save_model!r}.")
         if self.on_model is not None and not callable(self.on_model):
             raise FedRidgeError("on_model must be a function of the fitted model.")
+
+    @property
+    def selection(self) -> str | None:
+        """How alpha is to be chosen: "clients", "server", "gcv", or not at all."""
+        return "server" if self.cv is None and self.alphas is not None else self.cv
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """What every solver is told."""
+        return {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
 
 
 @dataclass
@@ -70,6 +104,8 @@ class OneShotFit:
     fold: Fold = field(init=False)
     statistics: Statistics | None = None
     model: RidgeModel | None = None
+    selection: AlphaSelection | None = None
+    candidates: Array = field(default_factory=lambda: np.empty(0))
     report: FitReport | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     bytes_up: int = 0
@@ -80,8 +116,9 @@ class OneShotFit:
         settings = self.settings
         names = settings.feature_names
         self.fold = Fold(
-            accept_plain=not (settings.fit_intercept or settings.standardize),
+            accept_plain=not any([*settings.options.values(), settings.selection]),
             feature_names=None if names is None else tuple(names),
+            keep=settings.selection in ("clients", "server"),
         )
 
     def take(self, client: str, read: Callable[[], Statistics]) -> None:
@@ -112,14 +149,7 @@ class OneShotFit:
         if names is not None and isinstance(total, SufficientStatistics):
             total = total.with_feature_names(names)
         self.statistics = total
-        model = solve(
-            total,
-            settings.alpha,
-            fit_intercept=settings.fit_intercept,
-            standardize=settings.standardize,
-        )
-        if names is not None:
-            model.feature_names_in_ = np.asarray(names, dtype=object)
+        model = self._solve(total)
         self.model = model
         self.seconds["solve"] = time.perf_counter() - began
         self.report = FitReport(
@@ -134,12 +164,97 @@ class OneShotFit:
             bytes_down=self.bytes_down,
             seconds=self.seconds,
             spectrum=spectrum(total, model),
+            selection=None if self.selection is None else self.selection.to_dict(),
         )
+        if not self.awaits_losses:
+            self._hand_on(model)
+        return model
+
+    @property
+    def awaits_losses(self) -> bool:
+        """Whether the clients still have to count their held-out losses."""
+        return self.settings.selection == "clients" and self.selection is None
+
+    def held_out(self) -> dict[str, HeldOut]:
+        """Return for every participant the models of all others."""
+        return held_out_models(
+            self.fold.parts, self.candidates, **self.settings.options
+        )
+
+    def choose(
+        self, losses: Mapping[str, Array], failures: Mapping[str, str]
+    ) -> RidgeModel:
+        """Choose alpha by the losses that clients counted, and refit on all rows."""
+        total, report = self.statistics, self.report
+        if not losses:
+            raise NotEnoughClientsError(
+                "no client counted its held-out losses, so alpha cannot be chosen: "
+                + "; ".join(f"client {c}: {r}" for c, r in list(failures.items())[:5])
+            )
+        if report is None or not isinstance(total, SufficientStatistics):
+            raise FedRidgeError("there is no fit to choose alpha for.")
+        weights = {
+            client: part.total_weight for client, part in self.fold.parts.items()
+        }
+        self.selection = AlphaSelection.from_losses(
+            total,
+            self.candidates,
+            losses,
+            weights,
+            one_standard_error=self.settings.one_standard_error,
+            **self.settings.options,
+        )
+        if self.selection.at_edge:
+            warn_edge(self.selection)
+        self.model = self._named(self.selection.model)
+        report.alpha = self.model.alpha_
+        report.spectrum = spectrum(total, self.model)
+        report.selection = self.selection.to_dict()
+        report.selection_failures = dict(failures)
+        self._hand_on(self.model)
+        return self.model
+
+    def _solve(self, total: Statistics) -> RidgeModel:
+        settings, method = self.settings, self.settings.selection
+        if method is None or not isinstance(total, SufficientStatistics):
+            return self._named(solve(total, settings.alpha, **settings.options))
+        alphas: Alphas = "auto" if settings.alphas is None else settings.alphas
+        if method == "server":
+            self.selection = select_alpha(
+                self.fold.parts,
+                alphas,
+                method="loco",
+                one_standard_error=settings.one_standard_error,
+                **settings.options,
+            )
+            return self._named(self.selection.model)
+        if method == "gcv":
+            self.selection = select_alpha(
+                total, alphas, method="gcv", **settings.options
+            )
+            return self._named(self.selection.model)
+        self.candidates = (
+            auto_alphas(total, **settings.options)
+            if _is_auto(alphas)
+            else check_alphas(alphas)
+        )
+        # Until the clients have counted, the model is the one GCV would choose.
+        scores = gcv_scores(total, self.candidates, **settings.options)
+        alpha = float(self.candidates[np.argmin(scores)])
+        return self._named(solve(total, alpha, **settings.options))
+
+    def _named(self, model: RidgeModel) -> RidgeModel:
+        names = self.settings.feature_names
+        if names is not None:
+            model.feature_names_in_ = np.asarray(names, dtype=object)
+        return model
+
+    def _hand_on(self, model: RidgeModel) -> None:
+        settings = self.settings
         if settings.save_model is not None:
             model.save(Path(settings.save_model).absolute())
         if settings.on_model is not None:
             settings.on_model(model)
-        return model
 
     def metrics(self) -> dict[str, int | float]:
         """Return what the strategies report of the round, in Flower's spelling."""
@@ -151,6 +266,21 @@ class OneShotFit:
             "num-clients": model.n_clients_,
         }
         return found if model.r2_ is None else {**found, "train-r2": model.r2_}
+
+    def count_selection_bytes(self, *, up: int, down: int) -> None:
+        """Add what the choice of alpha cost to the report."""
+        if self.report is not None and self.report.selection is not None:
+            self.report.selection |= {"bytes_up": up, "bytes_down": down}
+            self.report.bytes_up += up
+            self.report.bytes_down += down
+
+    def selection_metrics(self) -> dict[str, int | float | list[int] | list[float]]:
+        """Return what the strategies report of the choice, in Flower's spelling."""
+        chosen = self.selection
+        if chosen is None:
+            return {}
+        best = int(np.flatnonzero(chosen.alphas == chosen.alpha)[0])
+        return {"alpha": chosen.alpha, "held-out-mse": float(chosen.mean[best])}
 
     def schema(self) -> dict[str, str]:
         """Return what a client needs to know to see if its columns are the model's."""
@@ -176,6 +306,10 @@ class OneShotFit:
         if len(failures) > 10:
             lines.append(f"  ... and {len(failures) - 10} more")
         return "\n".join(lines)
+
+
+def _is_auto(alphas: object) -> bool:
+    return isinstance(alphas, str) and alphas == "auto"
 
 
 def check_whole(what: str, value: object) -> int:

@@ -43,6 +43,10 @@ class FitReport:
         The paper's run-time quantities.
     fedavg_rounds : float or None
         Rounds of FedAvg on these clients that would cost as many bytes, measured.
+    selection : dict or None
+        How alpha was chosen (`AlphaSelection.to_dict`), with the bytes it cost.
+    selection_failures : dict of str to str
+        Clients whose held-out losses are not in the choice, and why.
     evaluation : dict of str to float or None
         Aggregated evaluation, if there was an evaluate round.
     evaluation_failures : dict of str to str
@@ -61,6 +65,8 @@ class FitReport:
     seconds: dict[str, float] = field(default_factory=dict)
     spectrum: Spectrum | None = None
     fedavg_rounds: float | None = None
+    selection: dict[str, Any] | None = None
+    selection_failures: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, float] | None = None
     evaluation_failures: dict[str, str] = field(default_factory=dict)
 
@@ -94,7 +100,7 @@ class FitReport:
         rows = [
             ("clients", f"{len(self.participants)} in, {len(self.failures)} out"),
             ("data", f"{size}, {counted(self.n_targets, 'target')}"),
-            ("alpha", f"{self.alpha:g}"),
+            ("alpha", self._alpha_in_words()),
             (
                 "bytes",
                 f"{human_bytes(self.bytes_up)} up, {human_bytes(self.bytes_down)} down",
@@ -119,10 +125,23 @@ class FitReport:
         lines = ["One-shot federated ridge"]
         lines += [f"  {name:<10}  {value}" for name, value in rows]
         lines += _failure_lines("left out", self.failures)
+        lines += _failure_lines("not in the choice of alpha", self.selection_failures)
         lines += _failure_lines("did not evaluate", self.evaluation_failures)
         if self.repeated:
             lines.append(f"  answered twice, counted once: {', '.join(self.repeated)}")
         return "\n".join(lines)
+
+    def _alpha_in_words(self) -> str:
+        chosen = self.selection
+        if chosen is None:
+            return f"{self.alpha:g}"
+        words = f"{self.alpha:g} ({chosen['description']})"
+        if chosen.get("bytes_down"):
+            words += (
+                f", for {human_bytes(chosen['bytes_down'])} more down and "
+                f"{human_bytes(chosen['bytes_up'])} up"
+            )
+        return words
 
     def _spectrum_rows(self) -> list[tuple[str, str]]:
         found = self.spectrum

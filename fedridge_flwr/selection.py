@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 _AUTO_POINTS = 30
-_AUTO_SPAN = 1e-8
+_SPAN = 1e-6
+_SMALLEST = 1e-9
 _EXTENSIONS = 4
 
 Alphas = Sequence[float] | Literal["auto"]
@@ -104,6 +105,7 @@ class AlphaSelection:
         errors, losses = self.standard_error, self.losses
         return {
             "alpha": self.alpha,
+            "description": self.describe(),
             "method": self.method,
             "rule": self.rule,
             "at_edge": self.at_edge,
@@ -333,7 +335,11 @@ def auto_alphas(
     fit_intercept: bool = True,
     standardize: bool = False,
 ) -> Array:
-    """Return a logarithmic grid over the spectrum of the Gram matrix."""
+    """Return a logarithmic grid over the spectrum of the Gram matrix.
+
+    It reaches from the largest eigenvalue, where even the best determined direction
+    is shrunk by half, six decades down, or further where smaller eigenvalues are.
+    """
     matrix, _, _ = in_penalty_units(
         normal_equations(total, fit_intercept=fit_intercept, standardize=standardize)
     )
@@ -341,8 +347,8 @@ def auto_alphas(
     largest = float(values[-1])
     if largest <= 0:
         raise StatisticsError("all features are constant: there is no alpha to choose.")
-    smallest = max(float(values[0]), _AUTO_SPAN * largest)
-    return np.geomspace(smallest / 10, largest, _AUTO_POINTS)
+    smallest = max(float(values[0]) / 10, _SMALLEST * largest)
+    return np.geomspace(min(smallest, _SPAN * largest), largest, _AUTO_POINTS)
 
 
 def gcv_scores(

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     folder = options.output_dir.absolute()
-    for name in (*_OUTPUTS, "comparison.png"):
+    for name in (*_OUTPUTS, "comparison.png", "alpha.png"):
         (folder / name).unlink(missing_ok=True)
     try:
         config = parse_config_args(options.run_config)

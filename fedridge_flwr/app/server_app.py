@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -44,10 +45,14 @@ def main(grid: Grid, context: Context) -> None:
     warm_up(grid)
     strategy = FedRidge(
         alpha=settings.alpha,
+        alphas=settings.candidates(),
+        cv=settings.cv or None,
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
     )
     runs = [run_oneshot(strategy, grid, rows)]
+    # Whatever alpha was chosen, the others are held against the same problem.
+    settings = replace(settings, alpha=strategy.model_.alpha_)
     if settings.compare_rounds:
         runs += [
             run_iterative(name, grid, settings, n_clients, rows)
@@ -92,6 +97,8 @@ def _write(
     folder = Path(settings.output_dir)
     strategy.model_.save(folder / "model.json")
     strategy.report_.save(folder / "report.json")
+    if settings.candidates() is not None:
+        strategy.selection_.draw(folder / "alpha.png")
     if settings.compare_rounds and runs[0].mse_by_round[0] > 0:
         title = f"{settings.dataset}: one round against {settings.compare_rounds}"
         draw_comparison(runs, title, folder / "comparison.png")

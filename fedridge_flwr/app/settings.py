@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import FedRidgeError
 
 __all__ = ["AppSettings", "read_settings"]
 
+METHODS = ("server", "clients", "gcv")
 DATASETS = ("diabetes", "digits", "synthetic")
 
 
@@ -20,6 +21,8 @@ class AppSettings:
 
     dataset: str = "diabetes"
     alpha: float = 1.0
+    alphas: str = ""
+    cv: str = ""
     test_fraction: float = 0.2
     seed: int = 0
     compare_rounds: int = 0
@@ -27,6 +30,18 @@ class AppSettings:
     d: int = 100
     n: int = 500
     gamma: float = 0.5
+
+    def candidates(self) -> list[float] | Literal["auto"] | None:
+        """Return the alphas to choose from, if alpha is to be chosen."""
+        if not self.alphas:
+            return "auto" if self.cv else None
+        if self.alphas == "auto":
+            return "auto"
+        try:
+            return [float(number) for number in self.alphas.split(",")]
+        except ValueError:
+            _refuse("alphas", '"auto" or numbers like "0.1, 1, 10"', self.alphas)
+            raise
 
 
 def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
@@ -63,6 +78,8 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
     settings = AppSettings(
         dataset=text("dataset", defaults.dataset),
         alpha=number("alpha", defaults.alpha, 0.0),
+        alphas=text("alphas", defaults.alphas),
+        cv=text("cv", defaults.cv),
         test_fraction=number("test-fraction", defaults.test_fraction, 0.0, 1.0),
         seed=whole("seed", defaults.seed, 0),
         compare_rounds=whole("compare-rounds", defaults.compare_rounds, 0),
@@ -73,6 +90,9 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
     )
     if settings.dataset not in DATASETS:
         _refuse("dataset", f"one of {', '.join(DATASETS)}", settings.dataset)
+    if settings.cv not in ("", *METHODS):
+        _refuse("cv", f"one of {', '.join(METHODS)}, or empty", settings.cv)
+    settings.candidates()
     if settings.output_dir and not os.path.isabs(settings.output_dir):
         _refuse(
             "output-dir",

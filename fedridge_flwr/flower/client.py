@@ -27,8 +27,9 @@ from flwr.compat.common.recorddict_compat import (
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..heldout import HeldOut
 from ..model import Evaluation, RidgeModel
-from ..rows import check_rows
+from ..rows import Array, Rows, check_rows
 from ..statistics import SufficientStatistics, hash_names
 from . import wire
 
@@ -91,8 +92,12 @@ def ridge_client_app(
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
+        # Held-out losses are counted on the rows that were held out: the training rows.
+        evaluating = not wire.asks_for_losses(message.content)
         return _answer_evaluate(
-            message, lambda: client(context, evaluating=True), share_feature_names
+            message,
+            lambda: client(context, evaluating=evaluating),
+            share_feature_names,
         )
 
     return app
@@ -139,9 +144,14 @@ class RidgeClient(NumPyClient):
         self.min_rows = min_rows
         self.share_feature_names = share_feature_names
 
+    @property
+    def n_rows(self) -> int:
+        """Number of training rows."""
+        return check_rows(*self._train_rows).n_rows
+
     def statistics(self) -> SufficientStatistics:
         """Return the statistics of the training rows, if there are enough rows."""
-        self._hold_back(check_rows(*self._train_rows).n_rows)
+        self._hold_back(self.n_rows)
         return SufficientStatistics.from_data(*self._train_rows)
 
     def score_model(self, model: RidgeModel, feature_hash: object = None) -> Evaluation:
@@ -151,10 +161,15 @@ class RidgeClient(NumPyClient):
         """
         rows = check_rows(*self._eval_rows)
         self._hold_back(rows.n_rows)
-        own = hash_names(rows.feature_names)
-        if own is not None and feature_hash not in (None, own):
-            raise DataError("the model has other feature names, or another order.")
+        _check_names(rows, feature_hash)
         return model.evaluate(*self._eval_rows)
+
+    def held_out_losses(self, models: HeldOut, feature_hash: object = None) -> Array:
+        """Return the error of the models of all others on the training rows."""
+        rows = check_rows(*self._train_rows)
+        self._hold_back(rows.n_rows)
+        _check_names(rows, feature_hash)
+        return models.direct_losses(*self._train_rows)
 
     def fit(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
@@ -167,7 +182,14 @@ class RidgeClient(NumPyClient):
     def evaluate(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
     ) -> tuple[float, int, dict[str, Any]]:
-        """Return the mean squared error, the number of rows, and MSE and R²."""
+        """Return the mean squared error, the number of rows, and MSE and R².
+
+        Asked for held-out losses, return those instead.
+        """
+        if config.get(wire.TASK_KEY) == wire.LOSSES_TASK:
+            models = wire.held_out_from_arrays(parameters)
+            losses = self.held_out_losses(models, config.get(wire.FEATURE_HASH_KEY))
+            return float(losses.min()), self.n_rows, dict(wire.losses_metrics(losses))
         evaluation = self.score_model(
             wire.model_from_arrays(parameters), config.get(wire.FEATURE_HASH_KEY)
         )
@@ -255,11 +277,21 @@ def _answer_evaluate(
     def reply() -> RecordDict:
         wire.check_request(config)
         arrays = wire.decode_arrays(content.array_records["arrays"])
+        if wire.asks_for_losses(content):
+            models = wire.held_out_from_arrays(arrays)
+            own, digest = client(), config.get(wire.FEATURE_HASH_KEY)
+            return wire.losses_reply(own.held_out_losses(models, digest), own.n_rows)
         model = wire.model_from_arrays(arrays)
         digest = config.get(wire.FEATURE_HASH_KEY)
         return wire.evaluation_reply(client().score_model(model, digest))
 
     return Message(_or_refusal(reply, share_names), reply_to=message)
+
+
+def _check_names(rows: Rows, feature_hash: object) -> None:
+    own = hash_names(rows.feature_names)
+    if own is not None and feature_hash not in (None, own):
+        raise DataError("the model has other feature names, or another order.")
 
 
 def _or_refusal(reply: Callable[[], RecordDict], share_names: bool) -> RecordDict:

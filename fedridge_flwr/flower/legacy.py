@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.common import (
@@ -19,6 +19,7 @@ from flwr.common import (
     parameters_to_ndarrays,
 )
 from flwr.compat.common.recorddict_compat import (
+    arrayrecord_to_parameters,
     evaluateins_to_recorddict,
     evaluateres_to_recorddict,
     fitins_to_recorddict,
@@ -31,6 +32,8 @@ from flwr.server.strategy import Strategy
 from ..errors import FedRidgeError
 from ..model import Evaluation, RidgeModel
 from ..oneshot import FitSettings, OneShotFit, average_evaluations
+from ..rows import Array
+from ..selection import Alphas
 from ..solve import Statistics
 from . import wire
 from .exchange import log, wait_for_nodes
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["FedRidge"]
 
 _WAIT_SECONDS = 3600.0
+_T = TypeVar("_T")
 
 
 class FedRidge(FitResults, Strategy):
@@ -72,6 +76,11 @@ class FedRidge(FitResults, Strategy):
         Given the round, return configuration sent along to the clients.
     feature_names : sequence of str, optional
         The schema every client must have, where the server knows it.
+    alphas, cv, one_standard_error
+        Choice of alpha, as in `fedridge_flwr.FedRidge`. With ``cv="clients"`` it is
+        made in the evaluate round, whose result the older driver does not take as
+        parameters: `model_`, `on_model` and `save_model` carry the refitted model,
+        `evaluate_fn` and the driver see the one that GCV would choose.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -113,6 +122,9 @@ class FedRidge(FitResults, Strategy):
         on_fit_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
         on_evaluate_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
         feature_names: Sequence[str] | None = None,
+        alphas: Alphas | None = None,
+        cv: str | None = None,
+        one_standard_error: bool = False,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         min_available_nodes: int | None = None,
@@ -133,12 +145,16 @@ class FedRidge(FitResults, Strategy):
             standardize=standardize,
             min_clients=min_train_nodes or min_fit_clients,
             feature_names=feature_names,
+            alphas=alphas,
+            cv=cv,
+            one_standard_error=one_standard_error,
             on_model=on_model,
             save_model=save_model,
         )
         self._fit = OneShotFit(self._settings)
         self._asked: dict[str, None] = {}
         self._began = 0.0
+        self._sent = 0
 
     # ---- fit ------------------------------------------------------------------
 
@@ -215,7 +231,9 @@ class FedRidge(FitResults, Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Send the model to be evaluated, once."""
+        """Send the model to be evaluated, or each client the models of the others."""
+        if self._fit.awaits_losses:
+            return self._ask_for_losses(server_round, client_manager)
         if self.fraction_evaluate == 0 or server_round > 1 or self._fit.model is None:
             return []
         number = max(1, round(self.fraction_evaluate * client_manager.num_available()))
@@ -246,16 +264,83 @@ class FedRidge(FitResults, Strategy):
         results: list[tuple[ClientProxy, EvaluateRes]],
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Average the clients' errors and R², weighted by rows."""
+        """Average the clients' errors and R², or choose alpha by their losses."""
+        if self._fit.awaits_losses:
+            return self._choose_alpha(results, failures)
         if server_round > 1 or self._fit.report is None:
             return None, {}
         found: dict[str, Evaluation] = {}
+
+        def read(result: EvaluateRes) -> Evaluation:
+            content = evaluateres_to_recorddict(result)
+            self.report_.bytes_up += _bytes(content)
+            return wire.read_evaluation(content)
+
+        failed = self._read_evaluations(results, failures, found, read)
+        averaged = average_evaluations(list(found.values()))
+        self.report_.seconds["evaluate"] = time.perf_counter() - self._began
+        self.report_.evaluation = averaged
+        self.report_.evaluation_failures = failed
+        return averaged.get("mse"), dict(averaged)
+
+    def _ask_for_losses(
+        self, server_round: int, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        config: dict[str, Scalar] = {
+            **self._fit.schema(),
+            "server-round": server_round,
+            wire.PROTOCOL_KEY: wire.PROTOCOL,
+            wire.TASK_KEY: wire.LOSSES_TASK,
+        }
+        models = self._fit.held_out()
+        instructions = []
+        self._sent = 0
+        for client in _connected(client_manager):
+            if _name(client) in models:
+                arrays = wire.held_out_arrays(models[_name(client)])
+                parameters = arrayrecord_to_parameters(arrays, True)
+                ins = EvaluateIns(parameters, config)
+                self._sent += _bytes(evaluateins_to_recorddict(ins, True))
+                instructions.append((client, ins))
+        self._asked = dict.fromkeys(models)
+        self._began = time.perf_counter()
+        return instructions
+
+    def _choose_alpha(
+        self,
+        results: list[tuple[ClientProxy, EvaluateRes]],
+        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        fit, up = self._fit, 0
+        losses: dict[str, Array] = {}
+
+        def read(result: EvaluateRes) -> Array:
+            nonlocal up
+            content = evaluateres_to_recorddict(result)
+            up += _bytes(content)
+            return wire.read_losses(content, fit.candidates.size)
+
+        failed = self._read_evaluations(results, failures, losses, read)
+        fit.choose(losses, failed)
+        fit.seconds["select"] = time.perf_counter() - self._began
+        fit.count_selection_bytes(up=up, down=self._sent)
+        for line in str(self.report_).splitlines():
+            log.info("%s", line)
+        metrics = fit.selection_metrics()
+        return float(metrics["held-out-mse"]), dict(metrics)  # type: ignore[arg-type]
+
+    def _read_evaluations(
+        self,
+        results: list[tuple[ClientProxy, EvaluateRes]],
+        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+        found: dict[str, _T],
+        read: Callable[[EvaluateRes], _T],
+    ) -> dict[str, str]:
+        """Fill `found` with what clients sent; return who did not, and why."""
         failed: dict[str, str] = {}
         for client, result in results:
             try:
-                content = evaluateres_to_recorddict(result)
-                self.report_.bytes_up += _bytes(content)
-                found[_name(client)] = wire.read_evaluation(content)
+                found[_name(client)] = read(result)
             except Exception as error:
                 failed[_name(client)] = str(error)
         crashes = []
@@ -267,11 +352,7 @@ class FedRidge(FitResults, Strategy):
         for name in self._asked:
             if name not in found and name not in failed:
                 failed[name] = _missing(crashes)
-        averaged = average_evaluations(list(found.values()))
-        self.report_.seconds["evaluate"] = time.perf_counter() - self._began
-        self.report_.evaluation = averaged
-        self.report_.evaluation_failures = failed
-        return averaged.get("mse"), dict(averaged)
+        return failed
 
     def evaluate(
         self, server_round: int, parameters: Parameters

@@ -7,6 +7,7 @@ from typing import TypeVar
 from ..model import RidgeModel
 from ..oneshot import OneShotFit
 from ..report import FitReport
+from ..selection import AlphaSelection
 from ..solve import Statistics
 
 __all__ = ["FitResults"]
@@ -29,6 +30,11 @@ class FitResults:
     def report_(self) -> FitReport:
         """Who took part, what it cost, how well posed the answer is."""
         return _fitted(self._fit.report)
+
+    @property
+    def selection_(self) -> AlphaSelection:
+        """How alpha was chosen, if it was."""
+        return _fitted(self._fit.selection)
 
     @property
     def statistics_(self) -> Statistics:

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from flwr.app import (
     ArrayRecord,
@@ -22,6 +22,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from ..errors import FedRidgeError
 from ..model import Evaluation, RidgeModel
 from ..oneshot import FitSettings, OneShotFit, average_evaluations, check_whole
+from ..rows import Array
+from ..selection import Alphas
 from . import wire
 from .exchange import ask, log, wait_for_nodes
 from .results import FitResults
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["FedRidge"]
 
 _DEFAULT_TIMEOUT = 3600.0
+_T = TypeVar("_T")
 
 
 class FedRidge(FitResults, Strategy):
@@ -62,6 +65,16 @@ class FedRidge(FitResults, Strategy):
         Nodes to wait for. Without it, `start` waits until their number is stable.
     feature_names : sequence of str, optional
         The schema every client must have, where the server knows it.
+    alphas : sequence of float or "auto", optional
+        Candidates to choose alpha from, instead of `alpha`.
+    cv : {"server", "clients", "gcv"}, optional
+        How to choose; "server" where only `alphas` is given. "server" leaves one client
+        out in turn and computes the losses itself; "clients" sends every client the
+        models of the others in one more round and lets it count (t * alphas * (d + 1)
+        numbers down, one per candidate up); both keep the statistics of every client,
+        so memory grows with their number. "gcv" needs the total only.
+    one_standard_error : bool
+        Choose the largest alpha within one standard error of the best.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -72,6 +85,8 @@ class FedRidge(FitResults, Strategy):
     ----------
     model_ : RidgeModel
         The fitted model.
+    selection_ : AlphaSelection
+        How alpha was chosen, if it was.
     report_ : FitReport
         Who took part, what it cost, how well posed the answer is.
     statistics_ : SufficientStatistics
@@ -102,6 +117,9 @@ class FedRidge(FitResults, Strategy):
         min_evaluate_nodes: int = 1,
         min_available_nodes: int | None = None,
         feature_names: Sequence[str] | None = None,
+        alphas: Alphas | None = None,
+        cv: str | None = None,
+        one_standard_error: bool = False,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -117,6 +135,9 @@ class FedRidge(FitResults, Strategy):
             standardize=standardize,
             min_clients=min_train_nodes,
             feature_names=feature_names,
+            alphas=alphas,
+            cv=cv,
+            one_standard_error=one_standard_error,
             on_model=on_model,
             save_model=save_model,
         )
@@ -187,13 +208,17 @@ class FedRidge(FitResults, Strategy):
         result.arrays = arrays
         _keep(result.train_metrics_clientapp, 1, metrics)
 
-        if self.fraction_evaluate > 0:
+        rounds = [self._fit.awaits_losses, self.fraction_evaluate > 0]
+        for _ in range(sum(rounds)):
             requests = self.configure_evaluate(
                 1, arrays, evaluate_config or ConfigRecord(), grid
             )
             replies = ask(grid, list(requests), timeout, "aggregate_evaluate")
             found = self.aggregate_evaluate(1, replies)
             _keep(result.evaluate_metrics_clientapp, 1, found)
+        # Aggregated evaluation cannot return parameters, so the choice is put in here.
+        arrays = wire.model_arrays(self.model_)
+        result.arrays = arrays
         if evaluate_fn is not None:
             _keep(result.evaluate_metrics_serverapp, 1, evaluate_fn(1, arrays))
         for line in str(self.report_).splitlines():
@@ -253,8 +278,10 @@ class FedRidge(FitResults, Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send the model to be evaluated, once."""
+        """Send the model to be evaluated, or each client the models of the others."""
         self._asked = []
+        if self._fit.awaits_losses:
+            return self._ask_for_losses(server_round, config)
         if self.fraction_evaluate == 0 or self._fit.report is None or server_round > 1:
             return []
         # No waiting here: the model is there, and whoever left must not cost it.
@@ -271,30 +298,16 @@ class FedRidge(FitResults, Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Average the clients' errors and R², weighted by rows."""
+        """Average the clients' errors and R², or choose alpha by their losses."""
         if not self._asked and server_round > 1:
             return None
+        if self._fit.awaits_losses:
+            return self._choose_alpha(replies)
         began = time.perf_counter()
-        names = _NodeNames(self._asked)
         found: dict[str, Evaluation] = {}
-        failed: dict[str, str] = {}
-        up = 0
-        for reply in replies:
-            up += self._sizes.of(reply)
-            client = names.of(reply)
-            if client is None or client in found or client in failed:
-                continue
-            try:
-                if reply.has_error():
-                    raise FedRidgeError(wire.tidy_reason(reply.error.reason))
-                found[client] = wire.read_evaluation(reply.content)
-            except Exception as error:
-                failed[client] = str(error)
-        if not names.all and not found:
+        failed, up = self._read_replies(replies, found, wire.read_evaluation)
+        if not self._asked and not found:
             return None
-        for client in names.all:
-            if client not in found and client not in failed:
-                failed[client] = self._silence()
         averaged = average_evaluations(list(found.values()))
         report = self.report_
         report.bytes_up += up
@@ -302,6 +315,62 @@ class FedRidge(FitResults, Strategy):
         report.seconds["evaluate"] = time.perf_counter() - began
         report.evaluation, report.evaluation_failures = averaged, failed
         return MetricRecord(dict(averaged)) if averaged else None
+
+    def _read_replies(
+        self,
+        replies: Iterable[Message],
+        found: dict[str, _T],
+        read: Callable[[RecordDict], _T],
+    ) -> tuple[dict[str, str], int]:
+        """Fill `found` with what nodes sent; return who did not and why, and bytes."""
+        names, failed, size = _NodeNames(self._asked), dict[str, str](), 0
+        for reply in replies:
+            size += self._sizes.of(reply)
+            client = names.of(reply)
+            if client is None or client in found or client in failed:
+                continue
+            try:
+                if reply.has_error():
+                    raise FedRidgeError(wire.tidy_reason(reply.error.reason))
+                found[client] = read(reply.content)
+            except Exception as error:
+                failed[client] = str(error)
+        for client in names.all:
+            if client not in found and client not in failed:
+                failed[client] = self._silence()
+        return failed, size
+
+    # ---- choice of alpha by the clients -----------------------------------------
+
+    def _ask_for_losses(self, server_round: int, config: ConfigRecord) -> list[Message]:
+        settings = {
+            **config,
+            **self._fit.schema(),
+            "server-round": server_round,
+            wire.TASK_KEY: wire.LOSSES_TASK,
+        }
+        self._asked = [
+            Message(
+                wire.evaluate_request(wire.held_out_arrays(models), settings),
+                dst_node_id=int(client),
+                message_type=MessageType.EVALUATE,
+            )
+            for client, models in self._fit.held_out().items()
+        ]
+        log.info("configure_evaluate: asked %d nodes for losses", len(self._asked))
+        return self._asked
+
+    def _choose_alpha(self, replies: Iterable[Message]) -> MetricRecord:
+        fit, began = self._fit, time.perf_counter()
+        losses: dict[str, Array] = {}
+        n = fit.candidates.size
+        failed, up = self._read_replies(
+            replies, losses, lambda content: wire.read_losses(content, n)
+        )
+        fit.choose(losses, failed)
+        fit.seconds["select"] = time.perf_counter() - began
+        fit.count_selection_bytes(up=up, down=self._sizes.of_all(self._asked))
+        return MetricRecord(fit.selection_metrics())
 
     # ---- words ----------------------------------------------------------------
 

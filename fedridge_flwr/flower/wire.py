@@ -29,6 +29,7 @@ from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
 from numpy.typing import NDArray
 
 from ..errors import DataError, FedRidgeError, ProtocolError
+from ..heldout import HeldOut
 from ..model import Evaluation, RidgeModel
 from ..plain import PlainStatistics
 from ..statistics import SufficientStatistics, packed_length
@@ -36,8 +37,11 @@ from .sizes import message_bytes
 
 __all__ = [
     "FEATURE_HASH_KEY",
+    "LOSSES_TASK",
     "PROTOCOL",
     "PROTOCOL_KEY",
+    "TASK_KEY",
+    "asks_for_losses",
     "check_request",
     "decode_array",
     "decode_arrays",
@@ -46,12 +50,17 @@ __all__ = [
     "evaluation_metrics",
     "evaluation_reply",
     "fedavg_bytes",
+    "held_out_arrays",
+    "held_out_from_arrays",
     "is_legacy_request",
+    "losses_metrics",
+    "losses_reply",
     "model_arrays",
     "model_from_arrays",
     "one_line",
     "read_evaluation",
     "read_fields",
+    "read_losses",
     "read_statistics",
     "readable_error",
     "request_config",
@@ -65,6 +74,9 @@ PROTOCOL = 1
 PROTOCOL_KEY = "fedridge-protocol"
 _NAMES_KEY = "feature-names"
 _ERROR_KEY = "error"
+TASK_KEY = "fedridge-task"
+LOSSES_TASK = "held-out-losses"
+_LOSSES_KEY = "losses"
 FEATURE_HASH_KEY = "feature-hash"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
@@ -114,6 +126,11 @@ def request_config(content: RecordDict) -> Mapping[str, Any]:
         if key in content.config_records:
             return content.config_records[key]
     return {}
+
+
+def asks_for_losses(content: RecordDict) -> bool:
+    """Whether a request wants held-out losses and not an evaluation."""
+    return request_config(content).get(TASK_KEY) == LOSSES_TASK
 
 
 def check_request(config: Mapping[str, Any]) -> None:
@@ -360,6 +377,64 @@ def model_from_arrays(arrays: list[NDArray[Any]]) -> RidgeModel:
         intercept=float(intercept[0]) if coef.ndim == 1 else intercept,
         alpha=float("nan"),
     )
+
+
+# ---- held-out losses ----------------------------------------------------------------
+
+
+def held_out_arrays(models: HeldOut) -> ArrayRecord:
+    """Return the models of all others as the record sent to one client."""
+    return ArrayRecord(
+        {
+            "coef": FlowerArray(np.ascontiguousarray(models.coef)),
+            "intercept": FlowerArray(np.ascontiguousarray(models.intercept)),
+        }
+    )
+
+
+def held_out_from_arrays(arrays: list[NDArray[Any]]) -> HeldOut:
+    """Return the models of all others from the arrays of a request."""
+    if (
+        len(arrays) != 2
+        or arrays[0].ndim != 3
+        or arrays[1].shape != arrays[0].shape[:2]
+    ):
+        raise ProtocolError("the arrays are not models to count losses for.")
+    coef, intercept = (np.asarray(array, dtype=np.float64) for array in arrays)
+    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise ProtocolError("the models to count losses for are not finite.")
+    return HeldOut(coef, intercept)
+
+
+def losses_reply(losses: NDArray[np.float64], count: int) -> RecordDict:
+    """Return the answer to a message-API request: one number per candidate."""
+    metrics = MetricRecord({"num-examples": count, _LOSSES_KEY: losses.tolist()})
+    return RecordDict({"metrics": metrics})
+
+
+def losses_metrics(losses: NDArray[np.float64]) -> dict[str, bytes]:
+    """Return the same for the older API, whose scalars exclude lists."""
+    return {_LOSSES_KEY: losses.astype("<f8").tobytes()}
+
+
+def read_losses(content: RecordDict, expected: int) -> NDArray[np.float64]:
+    """Return the losses in an answer of either form, or raise what is wrong."""
+    _raise_refusal(content)
+    found = content.metric_records.get("metrics", MetricRecord()).get(_LOSSES_KEY)
+    if found is None:
+        legacy = content.config_records.get("evaluateres.metrics", ConfigRecord())
+        data = legacy.get(_LOSSES_KEY)
+        if not isinstance(data, bytes) or len(data) % 8:
+            raise ProtocolError("the answer has no held-out losses.")
+        found = np.frombuffer(data, dtype="<f8").tolist()
+    losses = np.asarray(found, dtype=np.float64)
+    if losses.shape != (expected,):
+        raise ProtocolError(
+            f"expected {expected} held-out losses, got shape {losses.shape}."
+        )
+    if not (np.isfinite(losses).all() and (losses >= 0).all()):
+        raise ProtocolError("some held-out losses are negative or not finite.")
+    return losses
 
 
 # ---- evaluation ------------------------------------------------------------------
