@@ -5,14 +5,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup run test lint check notebooks soak readme clean
+.PHONY: help setup run alpha test lint check bench notebooks soak readme clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
+	@echo "make alpha      the same with alpha chosen by the clients, in ./results/alpha"
 	@echo "make test       lint, types, import contract, tests"
+	@echo "make bench      choice of alpha against a naive loop, as ratios"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
-	@echo "make readme     put the table of the last 'make run' into README.md"
+	@echo "make readme     put what 'make run' and 'make alpha' measured into README.md"
 	@echo "make clean      remove the virtual environment and results"
 
 setup: $(READY)
@@ -28,6 +30,10 @@ run: $(READY)
 	$(BIN)/python -m fedridge_flwr.app --supernodes 20 --output-dir results \
 	  --run-config compare-rounds=50
 
+alpha: $(READY)
+	$(BIN)/python -m fedridge_flwr.app --supernodes 20 --output-dir results/alpha \
+	  --run-config 'cv="clients"'
+
 test: lint check
 
 lint: $(READY)
@@ -38,6 +44,9 @@ lint: $(READY)
 
 check: $(READY)
 	$(BIN)/python -m pytest -m "not slow"
+
+bench: $(READY)
+	$(BIN)/python benchmarks/selection.py
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s

@@ -47,6 +47,8 @@ PROJECT = Path(__file__).resolve().parent.parent
         ({"dataset": "iris"}, "one of diabetes, digits, synthetic"),
         ({"output-dir": "results"}, "absolute path"),
         ({"d": 0}, "d must be a whole number of at least 1"),
+        ({"cv": "loo"}, "cv must be one of server, clients, gcv"),
+        ({"alphas": "a, b"}, "alphas must be .auto. or numbers like"),
     ],
 )
 def test_a_wrong_run_config_says_what_was_expected(config: Any, reason: str) -> None:
@@ -195,6 +197,25 @@ def test_a_bare_run_says_how_to_get_more_supernodes(
     )
     assert "num-supernodes=20" in output
     assert distance(tmp_path, AppSettings(dataset="digits"), 2) < 1e-12
+
+
+@pytest.mark.deploy
+def test_flwr_run_chooses_alpha_and_draws_how(
+    superlink: LocalSuperLink, tmp_path: Path
+) -> None:
+    output = superlink.run(
+        PROJECT,
+        num_supernodes=10,
+        run_config={"cv": "clients", "output-dir": str(tmp_path)},
+        echo=False,
+    )
+    model = RidgeModel.load(tmp_path / "model.json")
+    assert distance(tmp_path, AppSettings(alpha=model.alpha_), 10) < 1e-12
+    assert "leaving out 10 clients in turn, 30 candidates" in output
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert len(report["selection"]["losses"]) == 10
+    assert report["selection"]["bytes_down"] > 10 * 8 * 30 * 11
+    assert (tmp_path / "alpha.png").stat().st_size > 10_000
 
 
 @pytest.mark.deploy

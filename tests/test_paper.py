@@ -1,8 +1,8 @@
 """The paper's statements, one test each, named after them.
 
 Read as a checklist: what the project implements so far. Statements on privacy
-(Theorems 6 and 7, Corollary 3, Algorithm 2), projections (Propositions 2 and 3) and
-cross-validation (Proposition 5) come with those parts.
+(Theorems 6 and 7, Corollary 3, Algorithm 2) and projections (Propositions 2 and 3)
+come with those parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
-from fedridge_flwr import FedRidge, SufficientStatistics, ridge_client_app, solve
+from fedridge_flwr import (
+    FedRidge,
+    SufficientStatistics,
+    ridge_client_app,
+    select_alpha,
+    solve,
+)
+from fedridge_flwr.heldout import held_out_models
 from fedridge_flwr.spectrum import spectrum
 
 SIGMA = 0.01
@@ -186,6 +193,24 @@ def test_proposition_4_gradient_insufficiency() -> None:
     assert relative(best * h, optimum) > 0.1
     parts = [(A[k::5], b[k::5]) for k in range(5)]
     assert relative(federated(parts, SIGMA), optimum) < 1e-12
+
+
+def test_proposition_5_leave_one_client_out() -> None:
+    """w_-k(sigma) from the others' statistics; client k reports one scalar each."""
+    clients = paper_clients(d=6, n_k=15, K=5, gamma=1, seed=11)
+    parts = {str(k): part for k, part in enumerate(statistics(clients))}
+    grid = np.array([0.01, 1.0, 100.0])
+    models = held_out_models(parts, grid, fit_intercept=False)
+    losses = {}
+    for k, (A, b) in enumerate(clients):
+        others = clients[:k] + clients[k + 1 :]
+        for j, sigma in enumerate(grid):
+            found = models[str(k)].coef[j, 0]
+            assert relative(found, centralized(others, sigma)) < 1e-12
+        losses[str(k)] = models[str(k)].direct_losses(A, b)
+    sums = sum(15 * counted for counted in losses.values())
+    chosen = select_alpha(parts, grid, fit_intercept=False)
+    assert chosen.alpha == grid[np.argmin(sums)]
 
 
 def test_shrinkage_is_within_its_bound() -> None:

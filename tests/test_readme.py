@@ -38,7 +38,7 @@ def run(code: str, **names: Any) -> dict[str, Any]:
 
 
 def test_every_python_block_is_run_by_a_test_here() -> None:
-    markers = ("# client_app.py", "# server_app.py", "# Phase 1")
+    markers = ("# client_app.py", "# server_app.py", "# choose alpha", "# Phase 1")
     assert all(any(m in block for m in markers) for block in blocks("python"))
     assert len(blocks("python")) == len(markers)
 
@@ -50,6 +50,16 @@ def test_the_plug_in_snippets_fit_and_print(capsys: Any) -> None:
     printed = capsys.readouterr().out
     assert "intercept" in printed
     assert "clients     4 in, 0 out" in printed
+
+
+def test_the_three_lines_that_choose_alpha_run(tmp_path: Any, monkeypatch: Any) -> None:
+    from fedridge_flwr import FedRidge, ridge_client_app
+
+    monkeypatch.chdir(tmp_path)
+    grid = InProcessGrid.of_app(ridge_client_app(load_data), 5)
+    names = run(block_with("python", "# choose alpha"), FedRidge=FedRidge, grid=grid)
+    assert names["strategy"].model_.alpha_ == names["strategy"].selection_.alpha
+    assert (tmp_path / "alpha.png").stat().st_size > 10_000
 
 
 def test_algorithm_1_runs_word_for_word() -> None:
