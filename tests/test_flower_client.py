@@ -13,6 +13,7 @@ from flwr.common import Code, FitIns, Parameters
 
 from fedridge_flwr import RidgeClient, SufficientStatistics, ridge_client_app, solve
 from fedridge_flwr.flower import wire
+from fedridge_flwr.flower.arrays import decode_arrays, model_arrays
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 Y = X.sum(axis=1)
@@ -29,7 +30,7 @@ def refusal(app: Any, kind: str = "train") -> str:
     content = (
         wire.train_request({})
         if kind == "train"
-        else wire.evaluate_request(wire.model_arrays(model), {})
+        else wire.evaluate_request(model_arrays(model), {})
     )
     return str(ask(app, content, kind).config_records["config"]["error"])
 
@@ -115,7 +116,7 @@ def test_a_numpy_client_sends_one_array_and_scalars() -> None:
 def test_eval_data_is_what_is_evaluated_on() -> None:
     client = RidgeClient(X, Y, eval_data=(X[:5], Y[:5] + 1.0))
     model = solve(SufficientStatistics.from_data(X, Y), alpha=0.0)
-    arrays = wire.decode_arrays(wire.model_arrays(model))
+    arrays = decode_arrays(model_arrays(model))
     loss, count, metrics = client.evaluate(arrays, {})
     assert loss == pytest.approx(1.0)
     assert count == 5
@@ -124,7 +125,7 @@ def test_eval_data_is_what_is_evaluated_on() -> None:
 
 def test_without_eval_data_the_training_rows_are_evaluated_on() -> None:
     model = solve(SufficientStatistics.from_data(X, Y), alpha=5.0)
-    arrays = wire.decode_arrays(wire.model_arrays(model))
+    arrays = decode_arrays(model_arrays(model))
     loss, count, _ = RidgeClient(X, Y).evaluate(arrays, {})
     assert count == 12
     assert loss == pytest.approx(model.evaluate(X, Y).mse)

@@ -26,6 +26,13 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.flower import wire
+from fedridge_flwr.flower.arrays import (
+    decode_array,
+    decode_arrays,
+    model_arrays,
+    model_from_arrays,
+)
+from fedridge_flwr.flower.reasons import tidy_reason
 from fedridge_flwr.flower.sizes import MessageSizes, message_bytes
 
 
@@ -155,7 +162,7 @@ def test_no_bytes_make_the_decoder_do_anything_but_refuse(
 ) -> None:
     data = b"\x93NUMPY\x01\x00" + data if with_magic else data
     try:
-        array = wire.decode_array(data)
+        array = decode_array(data)
     except ProtocolError:
         return
     assert array.nbytes <= len(data)
@@ -200,8 +207,8 @@ def test_a_refusal_in_the_older_form_gives_its_reason() -> None:
 def test_a_model_survives_the_trip_to_the_clients() -> None:
     for t in (1, 2):
         model = solve(some_statistics(3, t))
-        arrays = wire.decode_arrays(wire.model_arrays(model))
-        back = wire.model_from_arrays(arrays)
+        arrays = decode_arrays(model_arrays(model))
+        back = model_from_arrays(arrays)
         np.testing.assert_array_equal(back.coef_, model.coef_)
         np.testing.assert_array_equal(back.intercept_, model.intercept_)
 
@@ -253,4 +260,4 @@ def test_sizes_measured_once_are_those_of_every_message() -> None:
     ],
 )
 def test_reasons_are_told_in_one_readable_line(raw: str | None, tidy: str) -> None:
-    assert wire.tidy_reason(raw) == tidy
+    assert tidy_reason(raw) == tidy

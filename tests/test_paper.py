@@ -199,7 +199,7 @@ def test_proposition_5_leave_one_client_out() -> None:
     """w_-k(sigma) from the others' statistics; client k reports one scalar each."""
     clients = paper_clients(d=6, n_k=15, K=5, gamma=1, seed=11)
     parts = {str(k): part for k, part in enumerate(statistics(clients))}
-    grid = np.array([0.01, 1.0, 100.0])
+    grid = np.array([1e-4, 0.01, 1.0, 100.0])
     models = held_out_models(parts, grid, fit_intercept=False)
     losses = {}
     for k, (A, b) in enumerate(clients):

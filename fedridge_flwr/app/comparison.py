@@ -15,9 +15,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 
 from ..flower import FedRidge
+from ..flower.arrays import decode_arrays, model_from_arrays
 from ..flower.exchange import ask, log
 from ..flower.sizes import CountingGrid
-from ..flower.wire import decode_arrays, model_from_arrays
 from ..model import RidgeModel
 from ..words import human_bytes, text_table
 from .settings import AppSettings

@@ -32,6 +32,8 @@ from ..model import Evaluation, RidgeModel
 from ..rows import Array, Rows, check_rows
 from ..statistics import SufficientStatistics, hash_names
 from . import wire
+from .arrays import decode_array, decode_arrays, held_out_from_arrays, model_from_arrays
+from .reasons import readable_error
 
 __all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
 
@@ -187,11 +189,11 @@ class RidgeClient(NumPyClient):
         Asked for held-out losses, return those instead.
         """
         if config.get(wire.TASK_KEY) == wire.LOSSES_TASK:
-            models = wire.held_out_from_arrays(parameters)
+            models = held_out_from_arrays(parameters)
             losses = self.held_out_losses(models, config.get(wire.FEATURE_HASH_KEY))
             return float(losses.min()), self.n_rows, dict(wire.losses_metrics(losses))
         evaluation = self.score_model(
-            wire.model_from_arrays(parameters), config.get(wire.FEATURE_HASH_KEY)
+            model_from_arrays(parameters), config.get(wire.FEATURE_HASH_KEY)
         )
         metrics = dict(wire.evaluation_metrics(evaluation))
         return evaluation.mse, evaluation.n_rows, metrics
@@ -239,7 +241,7 @@ def _evaluate_result(
 ) -> EvaluateRes:
     try:
         wire.check_request(ins.config)
-        arrays = [wire.decode_array(tensor) for tensor in ins.parameters.tensors]
+        arrays = [decode_array(tensor) for tensor in ins.parameters.tensors]
         loss, count, metrics = client().evaluate(arrays, ins.config)
     except Exception as error:
         return EvaluateRes(_refusal(error, share_names), 0.0, 0, {})
@@ -276,12 +278,12 @@ def _answer_evaluate(
 
     def reply() -> RecordDict:
         wire.check_request(config)
-        arrays = wire.decode_arrays(content.array_records["arrays"])
+        arrays = decode_arrays(content.array_records["arrays"])
         if wire.asks_for_losses(content):
-            models = wire.held_out_from_arrays(arrays)
+            models = held_out_from_arrays(arrays)
             own, digest = client(), config.get(wire.FEATURE_HASH_KEY)
             return wire.losses_reply(own.held_out_losses(models, digest), own.n_rows)
-        model = wire.model_from_arrays(arrays)
+        model = model_from_arrays(arrays)
         digest = config.get(wire.FEATURE_HASH_KEY)
         return wire.evaluation_reply(client().score_model(model, digest))
 
@@ -308,7 +310,7 @@ def _refusal(error: Exception, share_names: bool) -> Status:
 
 def _told(error: Exception, share_names: bool) -> str:
     log.warning("This client does not contribute: %s", error, exc_info=error)
-    return wire.readable_error(error, share_names)
+    return readable_error(error, share_names)
 
 
 def _rows(data: Any, what: str) -> tuple[Any, Any, Any]:

@@ -36,9 +36,11 @@ from ..rows import Array
 from ..selection import Alphas
 from ..solve import Statistics
 from . import wire
+from .arrays import decode_array, held_out_arrays, model_arrays
 from .exchange import log, wait_for_nodes
+from .reasons import one_line, tidy_reason
 from .results import FitResults
-from .sizes import message_bytes
+from .sizes import fedavg_bytes, message_bytes
 
 if TYPE_CHECKING:
     import os
@@ -207,13 +209,13 @@ class FedRidge(FitResults, Strategy):
                 client, result = failure
                 fit.fold.refuse(_name(client), _status_of(result))
             else:
-                crashes.append(wire.tidy_reason(str(failure)))
+                crashes.append(tidy_reason(str(failure)))
         fit.refuse_silent(self._asked, _missing(crashes))
         fit.seconds["train"] = time.perf_counter() - self._began
         for name, reason in fit.fold.failures.items():
             log.warning("aggregate_fit: client %s left out: %s", name, reason)
         model = fit.finish()
-        fit.compare_bytes(wire.fedavg_bytes(wire.model_arrays(model)))
+        fit.compare_bytes(fedavg_bytes(model_arrays(model)))
         for line in str(self.report_).splitlines():
             log.info("%s", line)
         return ndarrays_to_parameters(_model_ndarrays(model)), dict(fit.metrics())
@@ -221,7 +223,7 @@ class FedRidge(FitResults, Strategy):
     def _take(self, client: str, result: FitRes) -> None:
         def read() -> Statistics:
             self._fit.bytes_up += _bytes(fitres_to_recorddict(result, True))
-            arrays = [wire.decode_array(t) for t in result.parameters.tensors]
+            arrays = [decode_array(t) for t in result.parameters.tensors]
             return wire.read_fields(result.metrics, arrays, result.num_examples)
 
         self._fit.take(client, read)
@@ -297,7 +299,7 @@ class FedRidge(FitResults, Strategy):
         self._sent = 0
         for client in _connected(client_manager):
             if _name(client) in models:
-                arrays = wire.held_out_arrays(models[_name(client)])
+                arrays = held_out_arrays(models[_name(client)])
                 parameters = arrayrecord_to_parameters(arrays, True)
                 ins = EvaluateIns(parameters, config)
                 self._sent += _bytes(evaluateins_to_recorddict(ins, True))
@@ -348,7 +350,7 @@ class FedRidge(FitResults, Strategy):
             if isinstance(failure, tuple):
                 failed[_name(failure[0])] = _status_of(failure[1])
             else:
-                crashes.append(wire.tidy_reason(str(failure)))
+                crashes.append(tidy_reason(str(failure)))
         for name in self._asked:
             if name not in found and name not in failed:
                 failed[name] = _missing(crashes)
@@ -382,7 +384,7 @@ def _name(client: ClientProxy) -> str:
 
 
 def _model_ndarrays(model: RidgeModel) -> NDArrays:
-    return [array.numpy() for array in wire.model_arrays(model).values()]
+    return [array.numpy() for array in model_arrays(model).values()]
 
 
 def _connected(client_manager: ClientManager) -> list[ClientProxy]:
@@ -391,7 +393,7 @@ def _connected(client_manager: ClientManager) -> list[ClientProxy]:
 
 
 def _status_of(result: FitRes | EvaluateRes) -> str:
-    return wire.one_line(getattr(result.status, "message", "no reason given"))
+    return one_line(getattr(result.status, "message", "no reason given"))
 
 
 def _missing(crashes: list[str]) -> str:

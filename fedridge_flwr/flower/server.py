@@ -25,9 +25,11 @@ from ..oneshot import FitSettings, OneShotFit, average_evaluations, check_whole
 from ..rows import Array
 from ..selection import Alphas
 from . import wire
+from .arrays import held_out_arrays, model_arrays
 from .exchange import ask, log, wait_for_nodes
+from .reasons import tidy_reason
 from .results import FitResults
-from .sizes import MessageSizes
+from .sizes import MessageSizes, fedavg_bytes
 
 if TYPE_CHECKING:
     import os
@@ -217,7 +219,7 @@ class FedRidge(FitResults, Strategy):
             found = self.aggregate_evaluate(1, replies)
             _keep(result.evaluate_metrics_clientapp, 1, found)
         # Aggregated evaluation cannot return parameters, so the choice is put in here.
-        arrays = wire.model_arrays(self.model_)
+        arrays = model_arrays(self.model_)
         result.arrays = arrays
         if evaluate_fn is not None:
             _keep(result.evaluate_metrics_serverapp, 1, evaluate_fn(1, arrays))
@@ -260,8 +262,8 @@ class FedRidge(FitResults, Strategy):
         for client, reason in fit.fold.failures.items():
             log.warning("aggregate_train: client %s left out: %s", client, reason)
         model = fit.finish()
-        arrays = wire.model_arrays(model)
-        fit.compare_bytes(wire.fedavg_bytes(arrays))
+        arrays = model_arrays(model)
+        fit.compare_bytes(fedavg_bytes(arrays))
         return arrays, MetricRecord(dict(fit.metrics()))
 
     def _take(self, names: _NodeNames, reply: Message) -> None:
@@ -269,7 +271,7 @@ class FedRidge(FitResults, Strategy):
         if client is None:
             fold.refuse(str(reply.metadata.src_node_id), "was not asked")
         elif reply.has_error():
-            fold.refuse(client, wire.tidy_reason(reply.error.reason))
+            fold.refuse(client, tidy_reason(reply.error.reason))
         else:
             self._fit.take(client, lambda: wire.read_statistics(reply.content))
 
@@ -288,7 +290,7 @@ class FedRidge(FitResults, Strategy):
         nodes = sorted(set(grid.get_node_ids()))
         nodes = _sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
         content = wire.evaluate_request(
-            wire.model_arrays(self.model_),
+            model_arrays(self.model_),
             {**config, **self._fit.schema(), "server-round": server_round},
         )
         self._asked = _messages(content, nodes, MessageType.EVALUATE)
@@ -331,7 +333,7 @@ class FedRidge(FitResults, Strategy):
                 continue
             try:
                 if reply.has_error():
-                    raise FedRidgeError(wire.tidy_reason(reply.error.reason))
+                    raise FedRidgeError(tidy_reason(reply.error.reason))
                 found[client] = read(reply.content)
             except Exception as error:
                 failed[client] = str(error)
@@ -351,7 +353,7 @@ class FedRidge(FitResults, Strategy):
         }
         self._asked = [
             Message(
-                wire.evaluate_request(wire.held_out_arrays(models), settings),
+                wire.evaluate_request(held_out_arrays(models), settings),
                 dst_node_id=int(client),
                 message_type=MessageType.EVALUATE,
             )

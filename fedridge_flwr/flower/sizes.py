@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flwr.app import Message, RecordDict
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.common.serde import message_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-__all__ = ["CountingGrid", "MessageSizes", "message_bytes"]
+__all__ = ["CountingGrid", "MessageSizes", "fedavg_bytes", "message_bytes"]
 
 
 def message_bytes(message: Message) -> int:
     """Return the size of a message as serialized for the wire."""
     return int(message_to_proto(message).ByteSize())
+
+
+def fedavg_bytes(arrays: ArrayRecord) -> int:
+    """Return what one round of FedAvg on this model costs one client, both ways."""
+    down = Message(
+        RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})}),
+        dst_node_id=2**62,
+        message_type=MessageType.TRAIN,
+    )
+    metrics = MetricRecord({"num-examples": 1000})
+    up = Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=down)
+    return message_bytes(down) + message_bytes(up)
 
 
 class MessageSizes:

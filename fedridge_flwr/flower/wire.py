@@ -7,7 +7,6 @@ client answers in the form it was asked in. Whatever arrives is checked before u
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -19,8 +18,6 @@ from flwr.app import Array as FlowerArray
 from flwr.app import (
     ArrayRecord,
     ConfigRecord,
-    Message,
-    MessageType,
     MetricRecord,
     RecordDict,
 )
@@ -28,12 +25,12 @@ from flwr.common import Parameters
 from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
 from numpy.typing import NDArray
 
-from ..errors import DataError, FedRidgeError, ProtocolError
-from ..heldout import HeldOut
-from ..model import Evaluation, RidgeModel
+from ..errors import ProtocolError
+from ..model import Evaluation
 from ..plain import PlainStatistics
 from ..statistics import SufficientStatistics, packed_length
-from .sizes import message_bytes
+from .arrays import decode_arrays
+from .reasons import one_line
 
 __all__ = [
     "FEATURE_HASH_KEY",
@@ -43,30 +40,20 @@ __all__ = [
     "TASK_KEY",
     "asks_for_losses",
     "check_request",
-    "decode_array",
-    "decode_arrays",
     "error_reply",
     "evaluate_request",
     "evaluation_metrics",
     "evaluation_reply",
-    "fedavg_bytes",
-    "held_out_arrays",
-    "held_out_from_arrays",
     "is_legacy_request",
     "losses_metrics",
     "losses_reply",
-    "model_arrays",
-    "model_from_arrays",
-    "one_line",
     "read_evaluation",
     "read_fields",
     "read_losses",
     "read_statistics",
-    "readable_error",
     "request_config",
     "statistics_fields",
     "statistics_reply",
-    "tidy_reason",
     "train_request",
 ]
 
@@ -80,7 +67,6 @@ _LOSSES_KEY = "losses"
 FEATURE_HASH_KEY = "feature-hash"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
-_LONGEST_REASON = 400
 _LARGEST_COUNT = 2**53
 
 
@@ -303,107 +289,7 @@ def _raise_refusal(content: RecordDict) -> None:
             raise ProtocolError(one_line(str(status.get("message", ""))))
 
 
-# ---- arrays ----------------------------------------------------------------------
-
-
-def decode_arrays(record: ArrayRecord) -> list[NDArray[Any]]:
-    """Return the arrays of a record without trusting their headers."""
-    return [decode_array(bytes(array.data)) for array in record.values() if array.data]
-
-
-def decode_array(data: bytes) -> NDArray[Any]:
-    """Read an array in NumPy's own format; no pickle, no size beyond what is there.
-
-    `numpy.load` would allocate whatever shape the header claims before it looks at
-    the data, so the header is read first and held against the number of bytes.
-    """
-    stream = io.BytesIO(data)
-    try:
-        major, _ = np.lib.format.read_magic(stream)
-        read = {
-            1: np.lib.format.read_array_header_1_0,
-            2: np.lib.format.read_array_header_2_0,
-        }[major]
-        shape, fortran, dtype = read(stream)
-    except (ValueError, KeyError, TypeError, SyntaxError) as error:
-        raise ProtocolError("an array is not in NumPy's format.") from error
-    if dtype.hasobject or dtype.kind not in "biufc":
-        raise ProtocolError(f"an array has dtype {dtype}, expected numbers.")
-    start = stream.tell()
-    if min(shape, default=1) < 0:
-        raise ProtocolError(f"an array claims the shape {shape}.")
-    if math.prod(shape) * dtype.itemsize != len(data) - start:
-        raise ProtocolError(
-            f"an array claims the shape {shape} of {dtype}, which is not the "
-            f"{len(data) - start} bytes it has."
-        )
-    flat = np.frombuffer(data, dtype=dtype, offset=start)
-    return flat.reshape(shape, order="F" if fortran else "C")
-
-
-def model_arrays(model: RidgeModel) -> ArrayRecord:
-    """Return coefficients and intercept as the record that `Result.arrays` holds."""
-    return ArrayRecord(
-        {
-            "coef": FlowerArray(np.ascontiguousarray(model.coef_)),
-            "intercept": FlowerArray(_intercepts(model)),
-        }
-    )
-
-
-def _intercepts(model: RidgeModel) -> NDArray[np.float64]:
-    targets = model.coef_.shape[:-1] or (1,)
-    return np.broadcast_to(np.asarray(model.intercept_, float), targets).copy()
-
-
-def model_from_arrays(arrays: list[NDArray[Any]]) -> RidgeModel:
-    """Return a model that can predict, from the arrays of an evaluate request."""
-    if len(arrays) != 2:
-        raise ProtocolError(
-            f"expected the arrays [coef, intercept] of a model, got {len(arrays)}."
-        )
-    coef, intercept = (np.asarray(array, dtype=np.float64) for array in arrays)
-    if coef.ndim == 1:
-        good = intercept.shape == (1,)
-    else:
-        good = coef.ndim == 2 and intercept.shape == (coef.shape[0],)
-    if not good or not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-        raise ProtocolError(
-            f"coef of shape {coef.shape} and intercept of shape {intercept.shape} are "
-            "not a model."
-        )
-    return RidgeModel(
-        coef=coef,
-        intercept=float(intercept[0]) if coef.ndim == 1 else intercept,
-        alpha=float("nan"),
-    )
-
-
 # ---- held-out losses ----------------------------------------------------------------
-
-
-def held_out_arrays(models: HeldOut) -> ArrayRecord:
-    """Return the models of all others as the record sent to one client."""
-    return ArrayRecord(
-        {
-            "coef": FlowerArray(np.ascontiguousarray(models.coef)),
-            "intercept": FlowerArray(np.ascontiguousarray(models.intercept)),
-        }
-    )
-
-
-def held_out_from_arrays(arrays: list[NDArray[Any]]) -> HeldOut:
-    """Return the models of all others from the arrays of a request."""
-    if (
-        len(arrays) != 2
-        or arrays[0].ndim != 3
-        or arrays[1].shape != arrays[0].shape[:2]
-    ):
-        raise ProtocolError("the arrays are not models to count losses for.")
-    coef, intercept = (np.asarray(array, dtype=np.float64) for array in arrays)
-    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-        raise ProtocolError("the models to count losses for are not finite.")
-    return HeldOut(coef, intercept)
 
 
 def losses_reply(losses: NDArray[np.float64], count: int) -> RecordDict:
@@ -471,67 +357,3 @@ def read_evaluation(content: RecordDict) -> Evaluation:
     if not isinstance(r2, int | float) or (not math.isnan(r2) and not -1e300 < r2 <= 1):
         raise ProtocolError("r2 must be a number of at most 1.")
     return Evaluation(float(mse), float(r2), count)
-
-
-# ---- sizes and words -------------------------------------------------------------
-
-
-def fedavg_bytes(arrays: ArrayRecord) -> int:
-    """Return what one round of FedAvg on this model costs one client, both ways."""
-    down = Message(
-        RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})}),
-        dst_node_id=2**62,
-        message_type=MessageType.TRAIN,
-    )
-    metrics = MetricRecord({"num-examples": 1000})
-    up = Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=down)
-    return message_bytes(down) + message_bytes(up)
-
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_WRAPPERS = (
-    re.compile(
-        r"Message contains an Error \(reason: (.*)\)\. It originated", re.DOTALL
-    ),
-    re.compile(r"<class '[^']*'>:<'(.*)'>", re.DOTALL),
-    re.compile(r"ClientAppException occurred\. Message: (.*)", re.DOTALL),
-)
-_ERROR_LINE = re.compile(r"^[\w.]*(Error|Exception)\b.*: ")
-
-
-def one_line(text: object) -> str:
-    r"""Return text of others as one printable line of bounded length.
-
-    Examples
-    --------
-    >>> one_line("no such\n table\x07")
-    'no such table'
-    """
-    words = " ".join(str(text).split())
-    return "".join(c for c in words if c.isprintable())[:_LONGEST_REASON]
-
-
-def tidy_reason(text: str | None) -> str:
-    r"""Return the telling line of an error that Flower or Ray wrapped up.
-
-    Examples
-    --------
-    >>> tidy_reason("<class 'X'>:<'\x1b[36mray::run()\x1b[39m\n  File\nOSError: gone'>")
-    'OSError: gone'
-    """
-    plain = _COLOUR.sub("", text or "")
-    for wrapper in _WRAPPERS:
-        found = wrapper.search(plain)
-        plain = found.group(1) if found else plain
-    lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    telling = [line for line in lines if _ERROR_LINE.match(line)] or lines
-    return one_line(telling[-1]) if telling else "no reason given"
-
-
-def readable_error(error: Exception, share_names: bool) -> str:
-    """Return what a client tells the server about an error of its own."""
-    if isinstance(error, DataError) and not share_names:
-        return error.anonymous()
-    if isinstance(error, FedRidgeError):
-        return str(error)
-    return one_line(f"{type(error).__name__}: {error}")

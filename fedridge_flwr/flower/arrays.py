@@ -1,0 +1,122 @@
+"""Arrays on the wire: decoded without trust, and models as records of arrays."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+
+from ..errors import ProtocolError
+from ..heldout import HeldOut
+from ..model import RidgeModel
+
+__all__ = [
+    "decode_array",
+    "decode_arrays",
+    "held_out_arrays",
+    "held_out_from_arrays",
+    "model_arrays",
+    "model_from_arrays",
+]
+
+
+def decode_arrays(record: ArrayRecord) -> list[NDArray[Any]]:
+    """Return the arrays of a record without trusting their headers."""
+    return [decode_array(bytes(array.data)) for array in record.values() if array.data]
+
+
+def decode_array(data: bytes) -> NDArray[Any]:
+    """Read an array in NumPy's own format; no pickle, no size beyond what is there.
+
+    `numpy.load` would allocate whatever shape the header claims before it looks at
+    the data, so the header is read first and held against the number of bytes.
+    """
+    stream = io.BytesIO(data)
+    try:
+        major, _ = np.lib.format.read_magic(stream)
+        read = {
+            1: np.lib.format.read_array_header_1_0,
+            2: np.lib.format.read_array_header_2_0,
+        }[major]
+        shape, fortran, dtype = read(stream)
+    except (ValueError, KeyError, TypeError, SyntaxError) as error:
+        raise ProtocolError("an array is not in NumPy's format.") from error
+    if dtype.hasobject or dtype.kind not in "biufc":
+        raise ProtocolError(f"an array has dtype {dtype}, expected numbers.")
+    start = stream.tell()
+    if min(shape, default=1) < 0:
+        raise ProtocolError(f"an array claims the shape {shape}.")
+    if math.prod(shape) * dtype.itemsize != len(data) - start:
+        raise ProtocolError(
+            f"an array claims the shape {shape} of {dtype}, which is not the "
+            f"{len(data) - start} bytes it has."
+        )
+    flat = np.frombuffer(data, dtype=dtype, offset=start)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def model_arrays(model: RidgeModel) -> ArrayRecord:
+    """Return coefficients and intercept as the record that `Result.arrays` holds."""
+    return ArrayRecord(
+        {
+            "coef": FlowerArray(np.ascontiguousarray(model.coef_)),
+            "intercept": FlowerArray(_intercepts(model)),
+        }
+    )
+
+
+def _intercepts(model: RidgeModel) -> NDArray[np.float64]:
+    targets = model.coef_.shape[:-1] or (1,)
+    return np.broadcast_to(np.asarray(model.intercept_, float), targets).copy()
+
+
+def model_from_arrays(arrays: list[NDArray[Any]]) -> RidgeModel:
+    """Return a model that can predict, from the arrays of an evaluate request."""
+    if len(arrays) != 2:
+        raise ProtocolError(
+            f"expected the arrays [coef, intercept] of a model, got {len(arrays)}."
+        )
+    coef, intercept = (np.asarray(array, dtype=np.float64) for array in arrays)
+    if coef.ndim == 1:
+        good = intercept.shape == (1,)
+    else:
+        good = coef.ndim == 2 and intercept.shape == (coef.shape[0],)
+    if not good or not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise ProtocolError(
+            f"coef of shape {coef.shape} and intercept of shape {intercept.shape} are "
+            "not a model."
+        )
+    return RidgeModel(
+        coef=coef,
+        intercept=float(intercept[0]) if coef.ndim == 1 else intercept,
+        alpha=float("nan"),
+    )
+
+
+def held_out_arrays(models: HeldOut) -> ArrayRecord:
+    """Return the models of all others as the record sent to one client."""
+    return ArrayRecord(
+        {
+            "coef": FlowerArray(np.ascontiguousarray(models.coef)),
+            "intercept": FlowerArray(np.ascontiguousarray(models.intercept)),
+        }
+    )
+
+
+def held_out_from_arrays(arrays: list[NDArray[Any]]) -> HeldOut:
+    """Return the models of all others from the arrays of a request."""
+    if (
+        len(arrays) != 2
+        or arrays[0].ndim != 3
+        or arrays[1].shape != arrays[0].shape[:2]
+    ):
+        raise ProtocolError("the arrays are not models to count losses for.")
+    coef, intercept = (np.asarray(array, dtype=np.float64) for array in arrays)
+    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise ProtocolError("the models to count losses for are not finite.")
+    return HeldOut(coef, intercept)
