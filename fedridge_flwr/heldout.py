@@ -7,7 +7,7 @@ error on its rows. Both follow from what was sent once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from scipy.linalg.lapack import dposv, dpstrf
 from .errors import DataError, SingularSystemError, StatisticsError
 from .reduction import solve_refined
 from .rows import Array, check_rows
-from .solve import NormalEquations, normal_equations, solve
+from .solve import NormalEquations, normal_equations, solve_equations
 from .statistics import SufficientStatistics
 from .words import counted
 
@@ -27,11 +27,13 @@ __all__ = [
     "held_out_losses",
     "held_out_models",
     "in_penalty_units",
+    "solve_in_penalty_units",
     "squared_errors",
 ]
 
 _TRUSTED_CONDITION = 1e5
 _CANCELLED = 1e-10
+_LEVERAGE_LEFT = 1e-4
 
 
 class ClampedLossWarning(UserWarning):
@@ -92,12 +94,12 @@ def held_out_models(
     standardize: bool = False,
 ) -> dict[str, HeldOut]:
     """Return for every client the models of all others, the paper's w_-k(sigma)."""
-    total = _total_of(parts)
-    return {
-        client: _held_out(total, client, part, alphas, fit_intercept, standardize)
-        for client, part in parts.items()
-        if part.total_weight > 0
+    filled = _filled(parts)
+    found = {
+        client: _held_out(rest, client, alphas, fit_intercept, standardize)
+        for client, rest in _each_rest(filled, set(filled))
     }
+    return {client: found[client] for client in filled}
 
 
 def held_out_losses(
@@ -112,21 +114,55 @@ def held_out_losses(
     One reduction per client; for a client with few rows, a small system per alpha
     by the identity e = (I - H_kk)^-1 r of its own residuals.
     """
+    filled = _filled(parts)
+    losses: dict[str, Array | None] = dict.fromkeys(filled)
+    small = [client for client, part in filled.items() if _is_small(part)]
+    if small and not standardize:
+        blocks = _Blocks.of(_total_of(filled), alphas, fit_intercept)
+        if blocks is not None:
+            losses |= {client: blocks.losses(filled[client]) for client in small}
+    missing = {client for client, found in losses.items() if found is None}
+    for client, rest in _each_rest(filled, missing):
+        models = _held_out(rest, client, alphas, fit_intercept, standardize)
+        losses[client] = models.losses(filled[client])
+    return {client: found for client, found in losses.items() if found is not None}
+
+
+def _each_rest(
+    parts: dict[str, SufficientStatistics], wanted: set[str]
+) -> Iterator[tuple[str, SufficientStatistics]]:
+    """Yield for every wanted client the statistics of all others."""
     total = _total_of(parts)
-    blocks = None
-    if not standardize and any(_is_small(part) for part in parts.values()):
-        blocks = _Blocks.of(total, alphas, fit_intercept)
-    losses = {}
-    for client, part in parts.items():
-        if part.total_weight == 0:
-            continue
-        found = blocks.losses(part) if blocks and _is_small(part) else None
-        if found is None:
-            found = _held_out(
-                total, client, part, alphas, fit_intercept, standardize
-            ).losses(part)
-        losses[client] = found
-    return losses
+    kept = _LEVERAGE_LEFT * np.diagonal(total.centred_gram)
+    cancelled = set()
+    for client in (client for client in parts if client in wanted):
+        rest = total - parts[client]
+        if (np.diagonal(rest.centred_gram) < kept).any():
+            cancelled.add(client)
+        else:
+            yield client, rest
+    yield from _others(list(parts.items()), cancelled)
+
+
+def _others(
+    parts: list[tuple[str, SufficientStatistics]],
+    wanted: set[str],
+    outside: SufficientStatistics | None = None,
+) -> Iterator[tuple[str, SufficientStatistics]]:
+    """Yield for every wanted client the statistics of all others, merged by halves.
+
+    Slower than subtraction, which would leave the rounding of a client's own numbers
+    where the others have none, as in a column that only this client varies.
+    """
+    if not any(client in wanted for client, _ in parts):
+        return
+    if len(parts) == 1 and outside is not None:
+        yield parts[0][0], outside
+        return
+    half = len(parts) // 2
+    for inner, outer in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
+        rest = _total_of(dict(outer))
+        yield from _others(inner, wanted, rest if outside is None else outside + rest)
 
 
 def _is_small(part: SufficientStatistics) -> bool:
@@ -134,35 +170,39 @@ def _is_small(part: SufficientStatistics) -> bool:
 
 
 def _held_out(
-    total: SufficientStatistics,
+    rest: SufficientStatistics,
     client: str,
-    part: SufficientStatistics,
     alphas: Array,
     fit_intercept: bool,
     standardize: bool,
 ) -> HeldOut:
-    rest = total - part
     equations = normal_equations(
         rest, fit_intercept=fit_intercept, standardize=standardize
     )
-    matrix, rhs, unit = in_penalty_units(equations)
-    solution, accurate = solve_refined(matrix, rhs, alphas)
-    for j in np.flatnonzero(~accurate):
-        try:
-            model = solve(
-                rest,
-                float(alphas[j]),
-                fit_intercept=fit_intercept,
-                standardize=standardize,
-            )
-        except SingularSystemError as error:
-            raise SingularSystemError(f"without client {client}: {error}") from error
-        solution[:, j] = np.atleast_2d(model.coef_).T / unit[:, None]
+    try:
+        solution, unit = solve_in_penalty_units(equations, alphas)
+    except SingularSystemError as error:
+        raise SingularSystemError(f"without client {client}: {error}") from error
     coef = (solution * unit[:, None, None]).transpose(1, 2, 0)
     intercept = np.zeros(coef.shape[:2])
     if fit_intercept:
         intercept = rest.target_means - coef @ rest.feature_means
     return HeldOut(coef, intercept)
+
+
+def solve_in_penalty_units(
+    equations: NormalEquations, alphas: Array
+) -> tuple[Array, Array]:
+    """Return W (d, a, t) and unit, by scaled Cholesky where the reduction is not good.
+
+    The coefficients are W times unit.
+    """
+    matrix, rhs, unit = in_penalty_units(equations)
+    solution, accurate = solve_refined(matrix, rhs, alphas)
+    for j in np.flatnonzero(~accurate):
+        exact, _ = solve_equations(equations, float(alphas[j]))
+        solution[:, j] = exact / unit[:, None]
+    return solution, unit
 
 
 class _Blocks:
@@ -191,8 +231,9 @@ class _Blocks:
     ) -> _Blocks | None:
         """Return None where an unscaled decomposition would lose digits."""
         blocks = cls(total, alphas, fit_intercept)
-        smallest = max(float(blocks._values[0]), 0.0) + alphas[0]
-        condition = (blocks._values[-1] + alphas[0]) / smallest
+        lowest = float(alphas.min())
+        smallest = max(float(blocks._values[0]), 0.0) + lowest
+        condition = (blocks._values[-1] + lowest) / smallest
         return blocks if condition < _TRUSTED_CONDITION else None
 
     def losses(self, part: SufficientStatistics) -> Array | None:
@@ -215,8 +256,9 @@ class _Blocks:
             own = V - U @ self._rotated_solution[:, j]
             remaining = -(U / (self._values + alpha)) @ U.T
             np.einsum("ii->i", remaining)[:] += 1.0
-            _, residual, failed = dposv(remaining, own, lower=1)
-            if failed:
+            factor, residual, failed = dposv(remaining, own, lower=1)
+            # Where almost nothing remains, it is the rounding of 1 - 1.
+            if failed or np.diagonal(factor).min() ** 2 < _LEVERAGE_LEFT:
                 return None
             squares = (residual**2).sum(axis=0) + last * residual[-1] ** 2
             found[j] = squares.mean() / part.total_weight
@@ -234,13 +276,19 @@ def _factor(moments: Array) -> Array:
     return rows * scale
 
 
-def _total_of(parts: Mapping[str, SufficientStatistics]) -> SufficientStatistics:
-    filled = [client for client, part in parts.items() if part.total_weight > 0]
+def _filled(
+    parts: Mapping[str, SufficientStatistics],
+) -> dict[str, SufficientStatistics]:
+    filled = {client: part for client, part in parts.items() if part.total_weight > 0}
     if len(filled) < 2:
         raise StatisticsError(
             f"leaving one client out needs at least 2 clients with rows, got "
             f'{len(filled)}: use method="gcv".'
         )
+    return filled
+
+
+def _total_of(parts: Mapping[str, SufficientStatistics]) -> SufficientStatistics:
     total: SufficientStatistics = sum(parts.values())  # type: ignore[assignment]
     return total
 

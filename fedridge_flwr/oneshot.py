@@ -239,8 +239,11 @@ class OneShotFit:
             else check_alphas(alphas)
         )
         # Until the clients have counted, the model is the one GCV would choose.
-        scores = gcv_scores(total, self.candidates, **settings.options)
-        alpha = float(self.candidates[np.argmin(scores)])
+        try:
+            scores = gcv_scores(total, self.candidates, **settings.options)
+            alpha = float(self.candidates[np.argmin(scores)])
+        except FedRidgeError:
+            alpha = float(self.candidates[-1])
         return self._named(solve(total, alpha, **settings.options))
 
     def _named(self, model: RidgeModel) -> RidgeModel:

@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .errors import FedRidgeError, SingularSystemError, StatisticsError
-from .heldout import held_out_losses, in_penalty_units, squared_errors
+from .heldout import (
+    held_out_losses,
+    in_penalty_units,
+    solve_in_penalty_units,
+    squared_errors,
+)
 from .model import RidgeModel
-from .reduction import solve_refined
 from .rows import Array
 from .solve import check_alpha, normal_equations, solve
 from .statistics import SufficientStatistics
@@ -37,9 +41,10 @@ __all__ = [
 ]
 
 _AUTO_POINTS = 30
-_SPAN = 1e-6
-_SMALLEST = 1e-9
+_AUTO_SPAN = 1e-8
+_AUTO_DEPTH = 1e-6
 _EXTENSIONS = 4
+_SMALLEST_STEP = 10**0.25
 
 Alphas = Sequence[float] | Literal["auto"]
 
@@ -86,9 +91,12 @@ class AlphaSelection:
 
     @property
     def at_edge(self) -> bool:
-        """Whether the best candidate is at an end of the grid."""
-        best = int(np.argmin(self.mean))
-        return self.alphas.size > 1 and best in (0, self.alphas.size - 1)
+        """Whether the best candidate is at an end of the grid.
+
+        The one-standard-error rule goes up from the best, and may be cut off there.
+        """
+        best, last = int(np.argmin(self.mean)), self.alphas.size - 1
+        return last > 0 and (best in (0, last) or self.alpha == float(self.alphas[-1]))
 
     def describe(self) -> str:
         """Return in one line how alpha was chosen."""
@@ -176,7 +184,12 @@ class AlphaSelection:
         if not clients:
             raise StatisticsError("no client counted its held-out losses.")
         table = np.array([losses[client] for client in clients])
-        share = np.array([weights[client] for client in clients])
+        if table.shape != (len(clients), alphas.size) or not np.isfinite(table).all():
+            raise StatisticsError(
+                f"every client must count {alphas.size} finite losses, one for each "
+                "candidate."
+            )
+        share = np.array([weights[client] for client in clients], dtype=np.float64)
         share /= share.sum()
         mean = share @ table
         spread = share**2 @ (table - mean) ** 2
@@ -301,7 +314,10 @@ def select_alpha(
         for _ in range(_EXTENSIONS):
             if not found.at_edge:
                 break
-            found = choose(_extended(found))
+            try:
+                found = choose(_extended(found))
+            except (SingularSystemError, StatisticsError):
+                break
     if found.at_edge:
         warn_edge(found)
     return found
@@ -337,8 +353,9 @@ def auto_alphas(
 ) -> Array:
     """Return a logarithmic grid over the spectrum of the Gram matrix.
 
-    It reaches from the largest eigenvalue, where even the best determined direction
-    is shrunk by half, six decades down, or further where smaller eigenvalues are.
+    It reaches from the largest eigenvalue, where even the best determined direction is
+    shrunk by half, to below the smallest that is not zero, and at least six decades
+    down where none is zero.
     """
     matrix, _, _ = in_penalty_units(
         normal_equations(total, fit_intercept=fit_intercept, standardize=standardize)
@@ -347,8 +364,11 @@ def auto_alphas(
     largest = float(values[-1])
     if largest <= 0:
         raise StatisticsError("all features are constant: there is no alpha to choose.")
-    smallest = max(float(values[0]) / 10, _SMALLEST * largest)
-    return np.geomspace(min(smallest, _SPAN * largest), largest, _AUTO_POINTS)
+    filled = values[values > _AUTO_SPAN * largest]
+    smallest = float(filled[0]) / 10
+    if filled.size == values.size:
+        smallest = min(smallest, _AUTO_DEPTH * largest)
+    return np.geomspace(smallest, largest, _AUTO_POINTS)
 
 
 def gcv_scores(
@@ -370,19 +390,14 @@ def gcv_scores(
     shrunk = values[:, None] / (values[:, None] + alphas)
     freedom = shrunk.sum(axis=0) + fit_intercept
     n = total.total_weight
-    solution, accurate = solve_refined(matrix, rhs, alphas)
-    if not accurate.all():
-        raise SingularSystemError(
-            f"the candidates {alphas[~accurate]} are too small for these data: "
-            "drop nearly dependent columns, or leave these candidates out."
-        )
-    spread = total.centred_target_gram if fit_intercept else total.target_gram
-    residual = squared_errors(matrix, rhs, np.diagonal(spread), solution)
     if (freedom >= n).any():
         raise StatisticsError(
             f"{n:g} rows have no degrees of freedom left at alpha "
             f"{alphas[freedom >= n].max():g}: leave out such small candidates."
         )
+    solution, _ = solve_in_penalty_units(equations, alphas)
+    spread = total.centred_target_gram if fit_intercept else total.target_gram
+    residual = squared_errors(matrix, rhs, np.diagonal(spread), solution)
     scores: Array = n * residual.mean(axis=1) / (n - freedom) ** 2
     return scores
 
@@ -414,7 +429,7 @@ def _selection(
 
 def _extended(found: AlphaSelection) -> Array:
     low, high = found.alphas[0], found.alphas[-1]
-    step = found.alphas[1] / low
+    step = max(found.alphas[1] / low, _SMALLEST_STEP)
     more = np.geomspace(step, step**8, 8)
     if int(np.argmin(found.mean)) == 0:
         return np.concatenate([low / more[::-1], found.alphas])

@@ -37,6 +37,7 @@ __all__ = [
     "check_alpha",
     "normal_equations",
     "solve",
+    "solve_equations",
     "solve_path",
 ]
 
@@ -109,7 +110,7 @@ def solve(
     equations = normal_equations(
         stats, fit_intercept=fit_intercept, standardize=standardize
     )
-    return _model(equations, alpha, *_solve_cholesky(equations, alpha))
+    return _model(equations, alpha, *solve_equations(equations, alpha))
 
 
 def solve_path(
@@ -150,7 +151,7 @@ def solve_path(
     for alpha in checked:
         solved = shifted.solve(alpha) if shifted is not None and alpha > 0 else None
         if solved is None:
-            solved = _solve_cholesky(equations, alpha)
+            solved = solve_equations(equations, alpha)
         models.append(_model(equations, alpha, *solved))
     return models
 
@@ -233,7 +234,7 @@ def check_alpha(alpha: Any) -> float:
     return value
 
 
-def _solve_cholesky(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
+def solve_equations(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
     """Return W of shape (d, t) and the condition estimate of the scaled system."""
     diagonal = equations.penalised_diagonal(alpha)
     empty = equations.constant if alpha == 0.0 else diagonal <= 0.0
