@@ -282,8 +282,8 @@ def _filled(
     filled = {client: part for client, part in parts.items() if part.total_weight > 0}
     if len(filled) < 2:
         raise StatisticsError(
-            f"leaving one client out needs at least 2 clients with rows, got "
-            f'{len(filled)}: use method="gcv".'
+            "leaving one client out needs at least 2 clients with rows, got "
+            f'{len(filled)}: use generalized cross-validation ("gcv").'
         )
     return filled
 

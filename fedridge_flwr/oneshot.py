@@ -173,7 +173,8 @@ class OneShotFit:
     @property
     def awaits_losses(self) -> bool:
         """Whether the clients still have to count their held-out losses."""
-        return self.settings.selection == "clients" and self.selection is None
+        fitted = self.model is not None
+        return fitted and self.settings.selection == "clients" and not self.selection
 
     def held_out(self) -> dict[str, HeldOut]:
         """Return for every participant the models of all others."""

@@ -80,8 +80,11 @@ def ridge_client_app(
             load = load_eval_data
         else:
             load = load_data
+        X, y, weight = _rows(load(context), "what load_data returns")
         return RidgeClient(
-            *_rows(load(context), "what load_data returns"),
+            X,
+            y,
+            sample_weight=weight,
             min_rows=min_rows,
             share_feature_names=share_feature_names,
         )
@@ -112,10 +115,10 @@ class RidgeClient(NumPyClient):
     ----------
     X, y : array-like
         This client's rows, as `SufficientStatistics.from_data` takes them.
-    sample_weight : array-like, optional
-        Non-negative weights.
     eval_data : tuple, optional
         Evaluation rows (X, y); by default the training rows.
+    sample_weight : array-like, optional
+        Non-negative weights.
     min_rows : int
         With fewer rows the client holds back.
     share_feature_names : bool
@@ -133,9 +136,9 @@ class RidgeClient(NumPyClient):
         self,
         X: Any,
         y: Any,
-        sample_weight: Any = None,
-        *,
         eval_data: tuple[Any, ...] | None = None,
+        *,
+        sample_weight: Any = None,
         min_rows: int = 2,
         share_feature_names: bool = False,
     ) -> None:

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["FedRidge"]
 
 _DEFAULT_TIMEOUT = 3600.0
+_ALPHA_WORDS = {
+    "server": "chosen by leaving clients out (statistics of every client are kept)",
+    "clients": "chosen by the clients in one more round (their statistics are kept)",
+    "gcv": "chosen by generalized cross-validation",
+}
 _T = TypeVar("_T")
 
 
@@ -381,9 +386,9 @@ class FedRidge(FitResults, Strategy):
         settings = self._settings
         wanted = self.min_available_nodes
         log.info(
-            "FedRidge: one round, alpha %g, intercept %s, standardize %s, nodes: %s, "
+            "FedRidge: one round, alpha %s, intercept %s, standardize %s, nodes: %s, "
             "valid answers needed: %d, evaluate round: %s",
-            settings.alpha,
+            _ALPHA_WORDS.get(settings.selection or "", f"{settings.alpha:g}"),
             settings.fit_intercept,
             settings.standardize,
             "until their number is stable" if wanted is None else f"at least {wanted}",
