@@ -1,8 +1,8 @@
 """Solve (S + alpha I) w = h for many alphas after reducing S once.
 
-One orthogonal reduction to tridiagonal form, S = Q T Q', costs as much as four
-Cholesky factorisations; after it every alpha is a tridiagonal system. That is half
-the time of an eigendecomposition and as accurate. Where the columns of S have very
+One orthogonal reduction to tridiagonal form, S = Q T Q', costs as much as eight
+Cholesky factorisations; after it every alpha is a tridiagonal system. That takes half
+the time of an eigendecomposition and is as accurate. Where the columns of S have very
 different scales neither is: `solve_refined` corrects each solution by its residual
 until it is as good as a Cholesky solution of the scaled system, or says it is not.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dormqr, dptsv, dsytrd, dsytrd_lwork
+from scipy.linalg.lapack import dorgqr, dptsv, dsytrd, dsytrd_lwork
 
 from .rows import Array
 
@@ -37,16 +37,16 @@ class ShiftedSystem:
     """
 
     def __init__(self, matrix: Array) -> None:
-        self._size = matrix.shape[0]
-        if self._size == 1:
+        size = matrix.shape[0]
+        self._basis = np.eye(size)
+        if size == 1:
             # LAPACK's wrapper wants one number even where it reads none.
             self._diagonal, self._off = matrix.diagonal().copy(), np.zeros(1)
             return
-        work = int(dsytrd_lwork(self._size, lower=1)[0])
-        reduced, self._diagonal, self._off, self._tau, _ = dsytrd(
-            matrix, lower=1, lwork=work
-        )
-        self._reflectors = np.asfortranarray(reduced[1:, :-1])
+        work = int(dsytrd_lwork(size, lower=1)[0])
+        reduced, self._diagonal, self._off, tau, _ = dsytrd(matrix, lower=1, lwork=work)
+        reflectors = np.asfortranarray(reduced[1:, :-1])
+        self._basis[1:, 1:], _, _ = dorgqr(reflectors, tau, lwork=64 * size)
 
     def solve(self, rhs: Array, alpha: float) -> Array | None:
         """Return (S + alpha I)^-1 rhs for rhs (d, m), None if it is not definite."""
@@ -60,7 +60,7 @@ class ShiftedSystem:
         With `one`, return the single solution as (d, m).
         """
         d, _, m = rhs.shape
-        rotated = self._rotate(rhs.reshape(d, -1), "T").reshape(rhs.shape)
+        rotated = (self._basis.T @ rhs.reshape(d, -1)).reshape(rhs.shape)
         solved = np.empty((d, alphas.size, m))
         for j, alpha in enumerate(alphas):
             own = rotated[:, 0 if rhs.shape[1] == 1 else j]
@@ -68,19 +68,8 @@ class ShiftedSystem:
             if failed:
                 return None
             solved[:, j] = column
-        found = self._rotate(solved.reshape(d, -1), "N").reshape(solved.shape)
+        found = (self._basis @ solved.reshape(d, -1)).reshape(solved.shape)
         return found[:, 0] if one else found
-
-    def _rotate(self, columns: Array, transpose: str) -> Array:
-        if self._size == 1:
-            return columns
-        rotated = np.array(columns, order="F")
-        below = np.asfortranarray(rotated[1:])
-        work = 64 * max(below.shape)
-        rotated[1:], _, _ = dormqr(
-            "L", transpose, self._reflectors, self._tau, below, lwork=work
-        )
-        return rotated
 
 
 def solve_refined(

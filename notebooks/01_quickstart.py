@@ -34,8 +34,7 @@ from sklearn.linear_model import Ridge
 
 from fedridge_flwr import FedRidge, SufficientStatistics, ridge_client_app, solve
 
-for name in ("flwr", "ray"):
-    logging.getLogger(name).setLevel(logging.ERROR)
+logging.disable(logging.WARNING)
 warnings.filterwarnings("ignore")
 CLIENTS, ROUNDS, ALPHA = 10, 30, 0.1
 
