@@ -26,7 +26,6 @@ __all__ = [
     "HeldOut",
     "held_out_losses",
     "held_out_models",
-    "in_penalty_units",
     "solve_in_penalty_units",
     "squared_errors",
 ]
@@ -197,7 +196,7 @@ def solve_in_penalty_units(
 
     The coefficients are W times unit.
     """
-    matrix, rhs, unit = in_penalty_units(equations)
+    matrix, rhs, unit = equations.in_penalty_units()
     solution, accurate = solve_refined(matrix, rhs, alphas)
     for j in np.flatnonzero(~accurate):
         exact, _ = solve_equations(equations, float(alphas[j]))
@@ -310,12 +309,3 @@ def squared_errors(
             stacklevel=2,
         )
     return np.asarray(np.maximum(errors, 0.0))
-
-
-def in_penalty_units(equations: NormalEquations) -> tuple[Array, Array, Array]:
-    """Return matrix, rhs and unit so that the penalty is alpha times identity."""
-    if not equations.standardize:
-        ones = np.ones(equations.penalty.size)
-        return equations.matrix, equations.rhs, ones
-    unit = 1.0 / np.sqrt(equations.penalty)
-    return equations.matrix * np.outer(unit, unit), equations.rhs * unit[:, None], unit

@@ -17,7 +17,6 @@ import numpy as np
 from .errors import FedRidgeError, SingularSystemError, StatisticsError
 from .heldout import (
     held_out_losses,
-    in_penalty_units,
     solve_in_penalty_units,
     squared_errors,
 )
@@ -357,9 +356,10 @@ def auto_alphas(
     shrunk by half, to below the smallest that is not zero, and at least six decades
     down where none is zero.
     """
-    matrix, _, _ = in_penalty_units(
-        normal_equations(total, fit_intercept=fit_intercept, standardize=standardize)
+    equations = normal_equations(
+        total, fit_intercept=fit_intercept, standardize=standardize
     )
+    matrix, _, _ = equations.in_penalty_units()
     values = np.linalg.eigvalsh(matrix)
     largest = float(values[-1])
     if largest <= 0:
@@ -385,7 +385,7 @@ def gcv_scores(
     equations = normal_equations(
         total, fit_intercept=fit_intercept, standardize=standardize
     )
-    matrix, rhs, _ = in_penalty_units(equations)
+    matrix, rhs, _ = equations.in_penalty_units()
     values = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
     shrunk = values[:, None] / (values[:, None] + alphas)
     freedom = shrunk.sum(axis=0) + fit_intercept

@@ -172,6 +172,16 @@ class NormalEquations:
         """Return the diagonal of the left-hand side."""
         return np.diagonal(self.matrix) + alpha * self.penalty
 
+    def in_penalty_units(self) -> tuple[Array, Array, Array]:
+        """Return matrix, rhs and unit so that the penalty is alpha times identity.
+
+        The coefficients are the solution times unit.
+        """
+        if not self.standardize:
+            return self.matrix, self.rhs, np.ones(self.penalty.size)
+        unit = 1.0 / np.sqrt(self.penalty)
+        return self.matrix * np.outer(unit, unit), self.rhs * unit[:, None], unit
+
 
 def normal_equations(
     stats: Statistics, *, fit_intercept: bool = True, standardize: bool = False
@@ -257,9 +267,7 @@ class _Shifted:
     """One reduction of the equations, in the units of their penalty, for any alpha."""
 
     def __init__(self, equations: NormalEquations) -> None:
-        self._unit = 1.0 / np.sqrt(equations.penalty)
-        self._matrix = equations.matrix * np.outer(self._unit, self._unit)
-        self._rhs = equations.rhs * self._unit[:, None]
+        self._matrix, self._rhs, self._unit = equations.in_penalty_units()
         self._system = ShiftedSystem(self._matrix)
 
     def solve(self, alpha: float) -> tuple[Array, float] | None:

@@ -81,16 +81,16 @@ def spectrum(stats: Statistics, model: RidgeModel) -> Spectrum | None:
     equations = normal_equations(
         stats, fit_intercept=model.fit_intercept, standardize=model.standardize
     )
-    unit = np.sqrt(equations.penalty)
-    values = np.linalg.eigvalsh(equations.matrix / np.outer(unit, unit))
+    matrix, _, unit = equations.in_penalty_units()
+    values = np.linalg.eigvalsh(matrix)
     smallest, largest = max(float(values[0]), 0.0), float(values[-1])
     sigma = model.alpha_
     unpenalised = _unpenalised(stats, model)
     factor = sigma / (smallest + sigma) if smallest + sigma > 0 else 1.0
     bound = shrinkage = None
     if unpenalised is not None:
-        bound = factor * float(np.linalg.norm(unpenalised.coef_ * unit))
-        difference = (model.coef_ - unpenalised.coef_) * unit
+        bound = factor * float(np.linalg.norm(unpenalised.coef_ / unit))
+        difference = (model.coef_ - unpenalised.coef_) / unit
         shrinkage = float(np.linalg.norm(difference))
     return Spectrum(
         coverage=smallest,
