@@ -31,8 +31,10 @@ def human_bytes(size: float) -> str:
     return f"{size:.4g} GB"
 
 
-def text_table(heads: list[str], rows: list[list[str]]) -> str:
+def text_table(heads: list[str], rows: list[list[str]], text_columns: int = 1) -> str:
     """Return a Markdown table whose columns also line up as plain text.
+
+    The first `text_columns` columns are text, to the left; the others are numbers.
 
     Examples
     --------
@@ -42,11 +44,17 @@ def text_table(heads: list[str], rows: list[list[str]]) -> str:
     | One-Shot | 0.01 |
     """
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    ruler = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (w - 1)}:" for w in widths[1:])]
+    left = [k < text_columns for k in range(len(heads))]
+    ruler = [
+        f":{'-' * (w - 1)}" if to_left else f"{'-' * (w - 1)}:"
+        for w, to_left in zip(widths, left, strict=True)
+    ]
 
     def line(cells: list[str]) -> str:
-        first = f"{cells[0]:<{widths[0]}}"
-        rest = [f"{c:>{w}}" for c, w in zip(cells[1:], widths[1:], strict=True)]
-        return "| " + " | ".join([first, *rest]) + " |"
+        padded = [
+            f"{cell:<{w}}" if to_left else f"{cell:>{w}}"
+            for cell, w, to_left in zip(cells, widths, left, strict=True)
+        ]
+        return "| " + " | ".join(padded) + " |"
 
     return "\n".join([line(heads), line(ruler), *(line(row) for row in rows)])

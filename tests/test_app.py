@@ -15,13 +15,12 @@ from sklearn.linear_model import Ridge
 
 from fedridge_flwr import FedRidgeError, RidgeModel
 from fedridge_flwr.app.__main__ import main
+from fedridge_flwr.app.descent import gradient_steps
 from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
 from fedridge_flwr.app.settings import AppSettings, read_settings
 from fedridge_flwr.app.task import (
-    ClientRows,
     client_rows,
     feature_names,
-    gradient_steps,
     largest_curvature,
     pooled_rows,
 )
@@ -113,12 +112,12 @@ def test_digits_have_ten_targets_and_named_pixels() -> None:
 def test_gradient_steps_of_one_client_end_at_ridge(targets: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 4)) + 0.3, rng.normal(size=(60, *targets))
-    rows = ClientRows(X, y, X[:0], y[:0])
     curvature = np.linalg.norm(np.column_stack([X, np.ones(60)]), 2) ** 2 / 60
     coef, intercept = gradient_steps(
         (np.zeros((*targets, 4)), np.zeros(targets or (1,))),
-        rows,
-        steps=3000,
+        X,
+        y,
+        epochs=3000,
         learning_rate=1.0 / (curvature + 0.1),
         penalty=2.0 / 60,
     )
@@ -130,9 +129,9 @@ def test_gradient_steps_of_one_client_end_at_ridge(targets: tuple[int, ...]) -> 
 def test_the_proximal_term_keeps_a_client_near_the_global_model() -> None:
     rows = client_rows(AppSettings(dataset="synthetic", d=4, n=50), 0, 1)
     start = (np.zeros(4), np.zeros(1))
-    step = {"steps": 200, "learning_rate": 0.02, "penalty": 0.0}
-    free, _ = gradient_steps(start, rows, **step)  # type: ignore[arg-type]
-    held, _ = gradient_steps(start, rows, **step, proximal_mu=10.0)  # type: ignore[arg-type]
+    step = {"epochs": 200, "learning_rate": 0.02, "penalty": 0.0}
+    free, _ = gradient_steps(start, rows.X, rows.y, **step)  # type: ignore[arg-type]
+    held, _ = gradient_steps(start, rows.X, rows.y, **step, proximal_mu=10.0)  # type: ignore[arg-type]
     assert np.linalg.norm(held) < 0.3 * np.linalg.norm(free)
 
 

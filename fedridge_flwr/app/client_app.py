@@ -11,8 +11,9 @@ from flwr.clientapp import ClientApp
 
 from ..flower import ridge_client_app
 from ..flower.wire import PROTOCOL_KEY
+from .descent import gradient_steps
 from .settings import read_settings
-from .task import MIN_ROWS, ClientRows, client_rows, gradient_steps
+from .task import MIN_ROWS, ClientRows, client_rows
 
 __all__ = ["app"]
 
@@ -50,8 +51,9 @@ def train(message: Message, context: Context) -> Message:
     arrays = message.content.array_records["arrays"]
     coef, intercept = gradient_steps(
         (arrays["coef"].numpy(), arrays["intercept"].numpy()),
-        rows,
-        steps=int(config["local-epochs"]),  # type: ignore[arg-type]
+        rows.X,
+        rows.y,
+        epochs=int(config["local-epochs"]),  # type: ignore[arg-type]
         learning_rate=float(config["learning-rate"]),  # type: ignore[arg-type]
         penalty=float(config["penalty"]),  # type: ignore[arg-type]
         proximal_mu=float(config.get("proximal-mu", 0.0)),  # type: ignore[arg-type]

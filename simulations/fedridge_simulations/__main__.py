@@ -1,0 +1,85 @@
+"""Run experiments in simulations of their own: ``python -m fedridge_simulations``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from flwr.common.config import parse_config_args
+
+from fedridge_flwr.app.launch import local_superlink
+from fedridge_flwr.errors import FedRidgeError
+
+from .report import render, write_report
+from .server_app import choose
+
+__all__ = ["main"]
+
+_APP = Path(__file__).resolve().parents[1]
+_A_DAY = 86_400.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what was asked for, one simulation per number of clients."""
+    parser = argparse.ArgumentParser(prog="python -m fedridge_simulations")
+    parser.add_argument("--size", default="paper", help="paper, quick or toy")
+    parser.add_argument("--experiment", default="all", help="with commas, or all")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument("-c", "--run-config", action="append", default=[])
+    parser.add_argument(
+        "--render",
+        action="store_true",
+        help="run nothing; write tables, figures and REPORT.md from the results again",
+    )
+    options = parser.parse_args(arguments)
+    folder = options.output_dir.absolute()
+    if options.render:
+        render(folder)
+        return 0
+    try:
+        config = {
+            **parse_config_args(options.run_config),
+            "experiment": options.experiment,
+            "size": options.size,
+            "output-dir": str(folder),
+        }
+        with local_superlink() as superlink:
+            for clients, part in _parts(config):
+                superlink.run(
+                    _APP, num_supernodes=clients, run_config=part, timeout=_A_DAY
+                )
+    except (FedRidgeError, ValueError) as error:
+        print(f"fedridge_simulations: {error}", file=sys.stderr)
+        return 1
+    write_report(folder)
+    print(f"Results in {folder}, summary in {folder / 'REPORT.md'}")
+    return 0
+
+
+def _parts(config: dict[str, object]) -> list[tuple[int, dict[str, object]]]:
+    """Return (number of clients, run-config) of each simulation.
+
+    A simulator with five hundred idle clients is slow for ten: where the number of
+    clients is swept, each has a simulation of its own, and a last run puts all of it
+    together.
+    """
+    by_clients: dict[int, list[str]] = {}
+    parts: list[tuple[int, dict[str, object]]] = []
+    for experiment, _, cells in choose(config):
+        numbers = sorted({cell.problem.clients for cell in cells})
+        if len(numbers) == 1:
+            by_clients.setdefault(numbers[0], []).append(experiment.name)
+            continue
+        alone = {**config, "experiment": experiment.name}
+        parts += [(number, {**alone, "clients": str(number)}) for number in numbers]
+        parts.append((numbers[-1], alone))
+    together = [
+        (clients, {**config, "experiment": ", ".join(names)})
+        for clients, names in by_clients.items()
+    ]
+    return together + parts
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""The ClientApp: statistics for FedRidge, local training for everything else.
+
+Which problem and which settings are at hand arrives once, in the announcement before
+a method starts, and is kept in the node's state: the messages of the method itself
+carry nothing but what the method sends.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp
+
+from fedridge_flwr.app.descent import gradient_steps
+from fedridge_flwr.flower import ridge_client_app
+from fedridge_flwr.flower.wire import PROTOCOL_KEY
+from fedridge_flwr.plausible import upper_triangle
+
+from .cells import Cell
+from .method import SCALED, Method
+from .paper_privacy import algorithm_2, gradient_noise_sd
+from .problem import ClientRows, Problem, client_rows
+from .projection_matrix import project
+
+__all__ = ["app", "cell_record"]
+
+_STATE = "cell"
+_MISSING = 90
+
+
+def cell_record(cell: Cell) -> ConfigRecord:
+    """Return a cell as it is announced to the clients."""
+    values = {"problem": asdict(cell.problem), "method": asdict(cell.method)}
+    return ConfigRecord({"json": json.dumps(values)})
+
+
+def _cell(context: Context) -> Cell:
+    record: Any = context.state.config_records[_STATE]
+    values = json.loads(record["json"])
+    return Cell(Problem(**values["problem"]), Method(**values["method"]))
+
+
+def _partition(context: Context) -> int:
+    return int(context.node_config["partition-id"])
+
+
+def _rows(context: Context) -> ClientRows:
+    return client_rows(_cell(context).problem, _partition(context))
+
+
+def load_data(context: Context) -> tuple[Any, Any]:
+    """Return this client's training rows, projected if the method says so."""
+    cell, rows = _cell(context), _rows(context)
+    return project(rows.X, cell.method.projection, cell.problem.seed), rows.y
+
+
+_ridge = ridge_client_app(load_data)
+
+app = ClientApp()
+
+
+@app.query()
+def announce(message: Message, context: Context) -> Message:
+    """Keep the cell that starts now, make its rows, and say who is here."""
+    partition = _partition(context)
+    record = message.content.config_records.get(_STATE)
+    if record is not None:
+        context.state[_STATE] = record
+        if partition < _cell(context).problem.clients:
+            _rows(context)
+    here = MetricRecord({"partition-id": partition})
+    return Message(RecordDict({"metrics": here}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Answer FedRidge with statistics, any other strategy with local training."""
+    cell = _cell(context)
+    if _partition(context) not in cell.problem.participants:
+        gone = Error(code=_MISSING, reason="this client is missing by design")
+        return Message(gone, reply_to=message)
+    config = message.content.config_records["config"]
+    if PROTOCOL_KEY in config:
+        return _ridge(message, context)
+    rows, method = _rows(context), cell.method
+    (coef,) = message.content.array_records["arrays"].to_numpy_ndarrays()
+    server_round = int(config["server-round"])  # type: ignore[arg-type]
+    with np.errstate(over="ignore", invalid="ignore"):
+        (trained,) = gradient_steps(
+            (np.asarray(coef, dtype=np.float64),),
+            rows.X,
+            rows.y,
+            epochs=method.local_epochs,
+            learning_rate=method.learning_rate,
+            penalty=_penalty(cell),
+            proximal_mu=float(config.get("proximal-mu", 0.0)),  # type: ignore[arg-type]
+            batch_size=method.batch_size,
+            noise_sd=gradient_noise_sd(method, len(rows.X)),
+            rng=np.random.default_rng(
+                [cell.problem.seed, 3, _partition(context), server_round]
+            ),
+        )
+        residual = rows.X @ coef - rows.y
+        loss = float(residual @ residual / (2 * len(residual)))
+    metrics = {"num-examples": len(rows.X)}
+    if method.name == "QFedAvg":
+        metrics["train_loss"] = loss  # type: ignore[assignment]
+    return _reply(message, trained, metrics)
+
+
+def _penalty(cell: Cell) -> float:
+    alpha = cell.problem.alpha
+    return (
+        alpha / cell.problem.training_rows if cell.method.penalty == SCALED else alpha
+    )
+
+
+@app.query("product")
+def product(message: Message, context: Context) -> Message:
+    """Return X'(X v - target y): with v = 0 the moments, with target = 0 a product."""
+    rows = _rows(context)
+    (vector,) = message.content.array_records["arrays"].to_numpy_ndarrays()
+    config = message.content.config_records["config"]
+    residual = rows.X @ vector
+    if config["target"]:
+        residual = residual - rows.y
+    return _reply(message, rows.X.T @ residual, {"num-examples": len(rows.X)})
+
+
+@app.query("algorithm_2")
+def noisy_statistics(message: Message, context: Context) -> Message:
+    """Return G and h with the noise of the paper's Algorithm 2, which is not private.
+
+    The noise comes from a seed, so that the experiment can be repeated.
+    """
+    cell, rows = _cell(context), _rows(context)
+    rng = np.random.default_rng([cell.problem.seed, 4, _partition(context)])
+    gram, moment = algorithm_2(
+        rows.X, rows.y, cell.method.epsilon, cell.method.delta, rng
+    )
+    packed = np.concatenate([upper_triangle(gram), moment])
+    return _reply(message, packed, {"num-examples": len(rows.X)})
+
+
+def _reply(message: Message, values: Any, metrics: dict[str, int]) -> Message:
+    arrays = ArrayRecord({"coef": FlowerArray(np.ascontiguousarray(values))})
+    return Message(
+        RecordDict({"arrays": arrays, "metrics": MetricRecord({**metrics})}),
+        reply_to=message,
+    )

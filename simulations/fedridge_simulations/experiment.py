@@ -1,0 +1,87 @@
+"""An `Experiment`: its settings by size, its cells, its tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .cells import Cell
+from .method import CENTRALIZED, ONE_SHOT, Method
+from .results import Results
+from .settings import Settings
+from .tables import Claim
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Experiment", "as_in_the_paper", "head_to_head"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment; everything but running the cells is a pure function.
+
+    Parameters
+    ----------
+    name, title : str
+        Its name in run-config, and what it shows.
+    sizes : mapping
+        Settings for "paper", "quick" and "toy".
+    cells : callable
+        From settings to the cells they need.
+    verdict : callable
+        From results to one or two sentences for the report.
+    claims : callable
+        From results to the paper's claims with verdicts.
+    tables : callable
+        From results to Markdown with everything measured.
+    figures : callable
+        From results to figures by file name.
+    """
+
+    name: str
+    title: str
+    sizes: Mapping[str, Settings]
+    cells: Callable[[Settings], list[Cell]]
+    verdict: Callable[[Results], str]
+    claims: Callable[[Results], list[Claim]]
+    tables: Callable[[Results], str]
+    figures: Callable[[Results], dict[str, Figure]]
+
+
+def head_to_head(
+    settings: Settings,
+    iterative: Sequence[Method],
+    single: Sequence[Method] = (),
+    **axis: Any,
+) -> list[Cell]:
+    """Return the cells of all trials at one point of a sweep.
+
+    One-Shot, the oracle and the other methods of one round run in every trial, the
+    iterative ones in `iterative_trials` of them.
+    """
+    cells = []
+    for trial in range(max(settings.trials, settings.iterative_trials)):
+        methods: list[Method] = []
+        if trial < settings.trials:
+            methods += [ONE_SHOT, CENTRALIZED, *single]
+        if trial < settings.iterative_trials:
+            methods += iterative
+        problem = settings.problem(trial, **axis)
+        cells += [Cell(problem, method) for method in methods]
+    return cells
+
+
+def as_in_the_paper(settings: Settings, paper: Settings, swept: str = "") -> bool:
+    """Return whether the paper's claims are about these settings.
+
+    What the experiment sweeps, and how often it repeats, does not matter: claims are
+    then made for those points that the paper has.
+    """
+    free = {"trials", "iterative_trials", "seed", "methods", "penalty", "rounds", swept}
+    return all(
+        getattr(settings, name) == getattr(paper, name)
+        for name in vars(paper)
+        if name not in free
+    )

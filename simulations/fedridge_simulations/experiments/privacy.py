@@ -1,0 +1,237 @@
+"""Experiment 5: the paper's private methods, which are not private."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..cells import Cell
+from ..experiment import Experiment, as_in_the_paper, head_to_head
+from ..figures import axes, oracle_line, series
+from ..method import CENTRALIZED, ONE_SHOT, Method
+from ..paper_privacy import noise_sd, true_epsilon
+from ..problem import pooled_rows
+from ..results import Results
+from ..settings import Settings
+from ..tables import Claim, same, table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["EXPERIMENT"]
+
+# Table 5 of the paper: One-Shot (private), DP-FedAvg-100.
+_CLAIMED = {
+    0.1: (0.070, 0.031),
+    0.5: (0.015, 0.012),
+    1.0: (0.012, 0.011),
+    2.0: (0.0102, 0.0105),
+    5.0: (0.0101, 0.0104),
+    10.0: (0.0100, 0.0103),
+}
+_SIZES = {
+    "paper": Settings(
+        epsilon=(0.1, 0.5, 1.0, 2.0, 5.0, 10.0), rounds=(100,), methods=("FedAvg",)
+    ),
+    "quick": Settings(
+        trials=3,
+        iterative_trials=1,
+        epsilon=(0.1, 1.0, 10.0),
+        rounds=(100,),
+        methods=("FedAvg",),
+    ),
+    "toy": Settings(
+        trials=2,
+        iterative_trials=1,
+        clients=(4,),
+        rows=(60,),
+        features=(6,),
+        epsilon=(1.0, 10.0),
+        rounds=(3,),
+        methods=("FedAvg",),
+    ),
+}
+
+
+def _release(settings: Settings, epsilon: float) -> Method:
+    return Method("Algorithm 2", epsilon=epsilon, delta=settings.one("delta"))
+
+
+def _training(settings: Settings, penalty: str, epsilon: float) -> Method:
+    """Return DP-FedAvg, or FedAvg itself where epsilon is 0, for none."""
+    plain = settings.iterative("FedAvg", penalty, settings.one("rounds"))
+    if not epsilon:
+        return plain
+    delta = settings.one("delta")
+    return replace(plain, name="DP-FedAvg", epsilon=epsilon, delta=delta)
+
+
+def _cells(settings: Settings) -> list[Cell]:
+    training = [
+        _training(settings, penalty, epsilon)
+        for epsilon in (*settings.epsilon, 0.0)
+        for penalty in settings.penalty
+    ]
+    releases = [_release(settings, epsilon) for epsilon in settings.epsilon]
+    return head_to_head(settings, training, releases)
+
+
+def _unit_epsilon(settings: Settings, epsilon: float) -> float:
+    """Return Algorithm 2's true epsilon for rows and targets of norm 1.
+
+    G and h leave together, so one row changes them by sqrt(2), not by 1.
+    """
+    delta = settings.one("delta")
+    return true_epsilon(noise_sd(epsilon, delta), math.sqrt(2.0), delta)
+
+
+def _raw_epsilon(settings: Settings, epsilon: float) -> float:
+    """Return the true epsilon for the rows the experiment really uses."""
+    delta = settings.one("delta")
+    rows = pooled_rows(settings.problem(0))
+    squares = np.square(rows.X).sum(axis=1)
+    change = np.sqrt(squares**2 + squares * rows.y**2)
+    return true_epsilon(noise_sd(epsilon, delta), float(change.max()), delta)
+
+
+def _verdict(results: Results) -> str:
+    settings = results.settings
+    low, high = min(settings.epsilon), max(settings.epsilon)
+    return (
+        "Neither method is private as the paper runs it: a nominal ε of "
+        f"{low:g} to {high:g} is really {_raw_epsilon(settings, low):,.0f} to "
+        f"{_raw_epsilon(settings, high):,.0f} with rows as they are."
+    )
+
+
+def _claims(results: Results) -> list[Claim]:
+    settings = results.settings
+    paper = _SIZES["paper"]
+    if not as_in_the_paper(settings, paper, "epsilon") or settings.rounds != (100,):
+        return []
+    claims = []
+    for epsilon in settings.epsilon:
+        if epsilon not in _CLAIMED:
+            continue
+        shot, train = _CLAIMED[epsilon]
+        release = results.mse(_release(settings, epsilon))
+        true = _raw_epsilon(settings, epsilon)
+        claims.append(
+            Claim(
+                f"ε {epsilon:g}: private One-Shot",
+                f"{shot:g} at ε {epsilon:g}",
+                f"{release.text()} at ε {true:,.0f}",
+                true <= epsilon,
+                f"{_nearness(shot, release.mean)}, but rows of norm about 10 under "
+                f"noise made for norm 1 give ε {true:,.0f}; unit rows would give "
+                f"{_unit_epsilon(settings, epsilon):.2g}",
+            )
+        )
+        readings = {
+            p: results.mse(_training(settings, p, epsilon)) for p in settings.penalty
+        }
+        nearest = min(readings.values(), key=lambda r: abs(r.mean - train))
+        claims.append(
+            Claim(
+                f"ε {epsilon:g}: DP-FedAvg-100",
+                f"{train:g}",
+                ", ".join(f"{p} {r.text()}" for p, r in readings.items()),
+                same(train, nearest.mean, 0.1),
+                f"{_nearness(train, nearest.mean)} with noise τ(ε/√R)/n on every local "
+                "gradient, our reading: the paper does not say, and nothing is clipped",
+            )
+        )
+    return claims
+
+
+def _nearness(claimed: float, measured: float) -> str:
+    ratio = measured / claimed
+    if 0.9 < ratio < 1.1:
+        return "about the number of the paper"
+    return f"{ratio:.2g} times the number of the paper"
+
+
+def _tables(results: Results) -> str:
+    settings = results.settings
+    rows = [
+        [
+            f"{epsilon:g}" if epsilon else "none",
+            results.mse(_release(settings, epsilon)).text()
+            if epsilon
+            else results.mse(ONE_SHOT).text(),
+            *(
+                results.mse(_training(settings, p, epsilon)).text()
+                for p in settings.penalty
+            ),
+            f"{_unit_epsilon(settings, epsilon):.3g}" if epsilon else "-",
+            f"{_raw_epsilon(settings, epsilon):,.0f}" if epsilon else "-",
+        ]
+        for epsilon in (*settings.epsilon, 0.0)
+    ]
+    heads = [
+        "nominal ε",
+        "Algorithm 2",
+        *(_training(settings, p, 1.0).label for p in settings.penalty),
+        "true ε of Algorithm 2, unit rows",
+        "true ε, rows as they are",
+    ]
+    return (
+        "**As in the paper, not private.**\n\n"
+        + table(heads, rows)
+        + f"\n\nTrue ε at δ = {settings.one('delta'):g} by the exact trade-off of the "
+        "Gaussian mechanism, adding or removing one row; the last column with the "
+        f"largest row of trial 0. {settings.trials} trials of Algorithm 2, "
+        f"{settings.iterative_trials} of DP-FedAvg. The noise comes from a seed."
+    )
+
+
+def _figures(results: Results) -> dict[str, Figure]:
+    settings = results.settings
+    figure, (axis,) = axes(
+        title="Nominal privacy, as in the paper: neither method is private", width=7.4
+    )
+    epsilons = list(settings.epsilon)
+    release = [results.mse(_release(settings, e)) for e in epsilons]
+    series(axis, epsilons, release, _release(settings, 1.0))
+    for p in settings.penalty:
+        trained = [results.mse(_training(settings, p, e)) for e in epsilons]
+        series(axis, epsilons, trained, _training(settings, p, 1.0))
+    claimed = [(e, *_CLAIMED[e]) for e in epsilons if e in _CLAIMED]
+    axis.plot(
+        [c[0] for c in claimed],
+        [c[1] for c in claimed],
+        "x",
+        color="#009E73",
+        label="claimed, One-Shot",
+    )
+    axis.plot(
+        [c[0] for c in claimed],
+        [c[2] for c in claimed],
+        "+",
+        color="#0072B2",
+        label="claimed, DP-FedAvg",
+    )
+    oracle_line(axis, results.mse(CENTRALIZED).mean, "no noise")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xticks(epsilons, [f"{e:g}" for e in epsilons])
+    axis.minorticks_off()
+    axis.set_xlabel("nominal ε")
+    axis.set_ylabel("test MSE")
+    axis.legend(frameon=False, fontsize=8)
+    return {"privacy": figure}
+
+
+EXPERIMENT = Experiment(
+    name="privacy",
+    title="Experiment 5: privacy, as in the paper, not private",
+    sizes=_SIZES,
+    cells=_cells,
+    verdict=_verdict,
+    claims=_claims,
+    tables=_tables,
+    figures=_figures,
+)

@@ -1,0 +1,110 @@
+"""One style for all figures: colours safe for colour-blind eyes, units on axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .method import SCALED, UNSCALED, Method
+from .results import Spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["axes", "curve", "oracle_line", "series", "style"]
+
+# Okabe and Ito's palette: told apart with any kind of colour vision, and in grey.
+_COLOURS = {
+    "One-Shot": "#009E73",
+    "Projected One-Shot": "#009E73",
+    "Algorithm 2": "#009E73",
+    "FedAvg": "#0072B2",
+    "DP-FedAvg": "#0072B2",
+    "FedProx": "#D55E00",
+    "Conjugate gradients": "#CC79A7",
+    "Best gradient step": "#E69F00",
+    "Centralized": "#555555",
+}
+_SPARE = ("#56B4E9", "#E69F00", "#CC79A7", "#000000")
+
+
+def axes(
+    columns: int = 1, *, title: str = "", width: float = 0.0
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with axes side by side."""
+    from matplotlib.figure import Figure
+
+    size = (width or (6.4 if columns == 1 else 5.0 * columns), 4.2)
+    figure = Figure(figsize=size, layout="constrained")
+    made = figure.subplots(1, columns, squeeze=False)[0]
+    for axis in made:
+        axis.grid(visible=True, which="major", color="0.92")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    if title:
+        figure.suptitle(title)
+    return figure, list(made)
+
+
+def style(method: Method) -> dict[str, Any]:
+    """Return colour, line and marker of a method, the same in every figure."""
+    spare = _SPARE[sum(map(ord, method.name)) % len(_SPARE)]
+    look: dict[str, Any] = {
+        "color": _COLOURS.get(method.name, spare),
+        "label": method.label,
+        "lw": 1.8,
+    }
+    if method.penalty == UNSCALED:
+        look |= {"ls": (0, (4, 2)), "marker": "s", "mfc": "white"}
+    elif method.penalty == SCALED:
+        look |= {"ls": "-", "marker": "o"}
+    else:
+        look |= {"ls": "-", "marker": "*", "ms": 10}
+    if method.tuned:
+        look |= {"ls": ":", "marker": "^"}
+    if method.sampled:
+        look |= {"color": "#56B4E9"}
+    return look
+
+
+def series(
+    axis: Axes, x: Sequence[float], values: Sequence[Spread], method: Method
+) -> None:
+    """Draw means and standard deviations; what diverged is left out."""
+    kept = [
+        (at, v) for at, v in zip(x, values, strict=True) if v.trials and v.mean < 1e12
+    ]
+    if kept:
+        axis.errorbar(
+            [at for at, _ in kept],
+            [v.mean for _, v in kept],
+            yerr=[v.sd for _, v in kept],
+            capsize=3,
+            **style(method),
+        )
+
+
+def curve(axis: Axes, traces: Sequence[Sequence[float]], method: Method) -> None:
+    """Draw the mean of traces by round, with a band from smallest to largest."""
+    if not traces:
+        return
+    values = np.array(traces)
+    rounds = np.arange(1, values.shape[1] + 1)
+    look = style(method) | {"marker": ""}
+    axis.plot(rounds, values.mean(axis=0), **look)
+    axis.fill_between(
+        rounds,
+        values.min(axis=0),
+        values.max(axis=0),
+        color=look["color"],
+        alpha=0.15,
+        lw=0,
+    )
+
+
+def oracle_line(axis: Axes, value: float, label: str = "Centralized") -> None:
+    """Draw the oracle."""
+    axis.axhline(value, color="#555555", lw=1.2, ls=":", label=label)

@@ -1,0 +1,94 @@
+"""A `Method`: what is run on a problem, and with which settings."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+
+from flwr.serverapp import strategy as flower_strategies
+
+__all__ = ["BOTH_READINGS", "CENTRALIZED", "ONE_SHOT", "SCALED", "UNSCALED"]
+__all__ += ["Method", "stock_strategies"]
+
+SCALED, UNSCALED = "σ/n", "σ"
+BOTH_READINGS = (SCALED, UNSCALED)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to fit the problem.
+
+    Parameters
+    ----------
+    name : str
+        "One-Shot", "Centralized", the name of a stock Flower strategy, or one of the
+        few that an experiment brings itself.
+    rounds : int
+        Rounds of communication.
+    learning_rate, local_epochs, batch_size, proximal_mu
+        Local training of the iterative methods; batch size 0 is full batch.
+    penalty : str
+        Local penalty: "σ/n" is the objective of One-Shot, "σ" (not divided by the
+        number of rows) the reading under which the paper's tables come out.
+    tuned : bool
+        The step size is the best of a grid by the test error itself, which favours
+        the method; `learning_rate` is then not used.
+    sampled : int
+        Clients asked in each round; 0 is all.
+    epsilon, delta : float
+        Nominal privacy, for the methods of the privacy experiment.
+    projection : int
+        Dimension of a random projection; 0 is none.
+    """
+
+    name: str
+    rounds: int = 1
+    learning_rate: float = 0.0
+    local_epochs: int = 0
+    batch_size: int = 0
+    proximal_mu: float = 0.0
+    penalty: str = ""
+    tuned: bool = False
+    sampled: int = 0
+    epsilon: float = 0.0
+    delta: float = 0.0
+    projection: int = 0
+
+    @property
+    def label(self) -> str:
+        """Name for tables and legends, without rounds and swept settings."""
+        details = []
+        if self.batch_size:
+            details.append(f"batches of {self.batch_size}")
+        if self.sampled:
+            details.append(f"{self.sampled} clients a round")
+        if self.tuned:
+            details.append("tuned step")
+        if self.penalty == SCALED:
+            details.append("σ/n")
+        elif self.penalty == UNSCALED:
+            details.append("σ unscaled")
+        return f"{self.name} ({', '.join(details)})" if details else self.name
+
+
+ONE_SHOT = Method("One-Shot")
+CENTRALIZED = Method("Centralized", rounds=0)
+
+
+def stock_strategies() -> list[str]:
+    """Return the names of Flower's own strategies that train a model by averaging.
+
+    Boosted trees and the wrappers for differential privacy are not among them.
+
+    Examples
+    --------
+    >>> {"FedAvg", "FedProx", "FedAdam"} <= set(stock_strategies())
+    True
+    """
+    return sorted(
+        name
+        for name, value in vars(flower_strategies).items()
+        if inspect.isclass(value)
+        and issubclass(value, flower_strategies.FedAvg)
+        and "Xgb" not in name
+    )

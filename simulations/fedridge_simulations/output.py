@@ -1,0 +1,62 @@
+"""Files of an experiment: table.md and figures beside its results.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .experiment import Experiment
+from .results import Results
+from .tables import claims_table
+
+__all__ = ["describe", "write_experiment"]
+
+
+def write_experiment(
+    experiment: Experiment,
+    results: Results,
+    about: Mapping[str, Any],
+    folder: Path | None,
+) -> str:
+    """Return the tables of an experiment; write them and the figures to the folder."""
+    claims = experiment.claims(results)
+    parts = [f"# {experiment.title}"]
+    if claims:
+        parts.append(claims_table(claims))
+    parts += [experiment.tables(results), describe(about)]
+    text = "\n\n".join(parts)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in experiment.figures(results).items():
+            figure.savefig(folder / f"{name}.png", dpi=150)
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+        (folder / "table.md").write_text(text + "\n", encoding="utf-8")
+    return text
+
+
+def describe(about: Mapping[str, Any]) -> str:
+    """Return settings, versions and machine in a few sentences."""
+    settings = about["settings"]
+    shown = ", ".join(
+        f"{name} {_plain(value)}"
+        for name, value in settings.items()
+        if name not in ("methods", "penalty")
+    )
+    versions = ", ".join(f"{name} {v}" for name, v in about["versions"].items())
+    machine = about["machine"]
+    return (
+        f"Settings ({about['size']} size): {shown}.\n"
+        "σ/n: local penalty alpha/n, the same objective as One-Shot. σ unscaled: local "
+        "penalty alpha on the mean loss, the reading under which the paper's numbers "
+        "come out. Flower's own strategies, unmodified; full batch unless a batch "
+        "size is named. Test rows are never trained on. Bytes are those of serialized "
+        "messages of all clients. Times exclude a warm-up and the server's evaluation."
+        f"\n{versions}; {machine['cpus']} CPUs, {machine['memory_gib']} GiB."
+    )
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "/".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value)
+    return str(value)

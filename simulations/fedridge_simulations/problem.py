@@ -1,0 +1,141 @@
+"""A `Problem`: the synthetic clients of one trial, known by a handful of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedridge_flwr.app.synthetic import paper_rows
+
+__all__ = ["ClientRows", "Problem", "centralized", "client_rows", "pooled_rows"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the clients of one trial hold, and the penalty that is to be fitted.
+
+    Parameters
+    ----------
+    clients, rows, features : int
+        Number of clients, rows of each (test rows included), features.
+    gamma : float
+        Heterogeneity: length of each client's own feature mean.
+    alpha : float
+        Ridge penalty, the paper's sigma.
+    seed : int
+        Seed of the trial.
+    missing : float
+        Fraction of clients that never answer.
+    features_seen : int
+        Features each client sees; 0 means all.
+    spectrum : float
+        Feature i has variance i**-spectrum.
+    test_fraction : float
+        Fraction of each client's rows that no training sees.
+    """
+
+    clients: int = 20
+    rows: int = 500
+    features: int = 100
+    gamma: float = 0.5
+    alpha: float = 0.01
+    seed: int = 0
+    missing: float = 0.0
+    features_seen: int = 0
+    spectrum: float = 0.0
+    test_fraction: float = 0.2
+
+    @property
+    def test_rows(self) -> int:
+        """Number of test rows of each client."""
+        return int(self.test_fraction * self.rows)
+
+    @property
+    def participants(self) -> list[int]:
+        """Partitions of the clients that answer: at least one."""
+        absent = min(round(self.missing * self.clients), self.clients - 1)
+        order = np.random.default_rng([self.seed, 2]).permutation(self.clients)
+        return sorted(int(k) for k in order[absent:])
+
+    @property
+    def training_rows(self) -> int:
+        """Number of training rows of all clients that answer."""
+        return (self.rows - self.test_rows) * len(self.participants)
+
+
+@dataclass(frozen=True)
+class ClientRows:
+    """Training and test rows."""
+
+    X: Array
+    y: Array
+    X_test: Array
+    y_test: Array
+
+    def test_error(self, coef: Array) -> float:
+        """Return the mean squared error on the test rows, infinite if diverged."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            residual = self.X_test @ coef - self.y_test
+            error = float(residual @ residual / len(residual))
+        return error if np.isfinite(error) else float("inf")
+
+
+class _Cache:
+    """Rows of the problem at hand; those of the one before are let go."""
+
+    def __init__(self) -> None:
+        self.problem: Problem | None = None
+        self.rows: dict[int, ClientRows] = {}
+
+
+_cache = _Cache()
+
+
+def client_rows(problem: Problem, partition: int) -> ClientRows:
+    """Return the rows of one client, made once per process and problem."""
+    if _cache.problem != problem:
+        _cache.problem, _cache.rows = problem, {}
+    if partition not in _cache.rows:
+        X, y = paper_rows(
+            partition,
+            rows=problem.rows,
+            features=problem.features,
+            gamma=problem.gamma,
+            seed=problem.seed,
+            spectrum=problem.spectrum,
+            features_seen=problem.features_seen,
+        )
+        n = problem.test_rows
+        _cache.rows[partition] = ClientRows(X[n:], y[n:], X[:n], y[:n])
+    return _cache.rows[partition]
+
+
+@lru_cache(maxsize=1)
+def pooled_rows(problem: Problem) -> ClientRows:
+    """Return what nobody has in a real federation: the rows of all together.
+
+    Training rows are those of the clients that answer, test rows those of everybody.
+    """
+    clients = [client_rows(problem, k) for k in range(problem.clients)]
+    taking_part = [clients[k] for k in problem.participants]
+    return ClientRows(
+        X=np.concatenate([client.X for client in taking_part]),
+        y=np.concatenate([client.y for client in taking_part]),
+        X_test=np.concatenate([client.X_test for client in clients]),
+        y_test=np.concatenate([client.y_test for client in clients]),
+    )
+
+
+@lru_cache(maxsize=1)
+def centralized(problem: Problem) -> Array:
+    """Return scikit-learn's ridge on the pooled training rows: the oracle."""
+    from sklearn.linear_model import Ridge
+
+    rows = pooled_rows(problem)
+    ridge = Ridge(alpha=problem.alpha, fit_intercept=False, solver="cholesky")
+    return np.asarray(ridge.fit(rows.X, rows.y).coef_)

@@ -1,0 +1,112 @@
+"""REPORT.md: one page with the verdicts, the figures and the machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .cells import Store
+from .experiment import Experiment
+from .experiments import EXPERIMENTS
+from .output import write_experiment
+from .properties import properties_table
+from .results import Results
+from .settings import Settings
+from .tables import table
+
+__all__ = ["Finished", "load_finished", "render", "write_report"]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An experiment with its results, read from its folder."""
+
+    experiment: Experiment
+    results: Results
+    about: dict[str, Any]
+
+
+def load_finished(folder: Path) -> list[Finished]:
+    """Return the experiments whose results.json is in the folder, in their order."""
+    found = []
+    for name, experiment in EXPERIMENTS.items():
+        file = folder / name / "results.json"
+        if file.exists():
+            about = json.loads(file.read_text(encoding="utf-8"))
+            del about["cells"]
+            values: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in about["settings"].items()
+            }
+            settings = Settings(**values)
+            results = Results(settings, Store(folder / name))
+            found.append(Finished(experiment, results, about))
+    return found
+
+
+def render(folder: Path) -> None:
+    """Write all tables and figures and the report again, from results alone."""
+    for each in load_finished(folder):
+        write_experiment(
+            each.experiment, each.results, each.about, folder / each.experiment.name
+        )
+    write_report(folder)
+
+
+def write_report(folder: Path) -> str:
+    """Write REPORT.md from everything that is finished, and return it."""
+    finished = load_finished(folder)
+    rows = []
+    for each in finished:
+        claims = each.experiment.claims(each.results)
+        held = sum(claim.holds for claim in claims)
+        rows.append(
+            [
+                f"[{each.experiment.name}]({each.experiment.name}/table.md)",
+                each.experiment.verdict(each.results)
+                if claims
+                else "not at the paper's settings",
+                f"{held} of {len(claims)}" if claims else "-",
+            ]
+        )
+    parts = [
+        "# One-shot federated ridge: claimed and measured",
+        "Every number was measured in Flower simulations on Ray by the code in "
+        "`simulations/`, which also wrote this page (`make experiments-full`). Tables "
+        "with every claim of the paper, what was measured and a verdict are behind "
+        "the links.",
+        table(["experiment", "verdict", "claims that hold"], rows, text_columns=3),
+        "## Properties",
+        properties_table("../.."),
+        "Flower ships no SCAFFOLD, so there is none here; any strategy that it does "
+        'ship can be compared with the run-config `methods="FedAvgM, FedAdam"`.',
+        "## Figures",
+        *(
+            f"![{each.experiment.title}]({each.experiment.name}/{name}.png)"
+            for each in finished
+            for name in each.experiment.figures(each.results)
+        ),
+        "## How it was measured",
+        _machine(finished),
+    ]
+    text = "\n\n".join(parts) + "\n"
+    (folder / "REPORT.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def _machine(finished: list[Finished]) -> str:
+    if not finished:
+        return "Nothing was run yet."
+    about = finished[0].about
+    versions = ", ".join(f"{name} {v}" for name, v in about["versions"].items())
+    trials = ", ".join(
+        f"{each.experiment.name} {each.results.settings.trials}"
+        f"/{each.results.settings.iterative_trials}"
+        for each in finished
+    )
+    return (
+        f"{about['machine']['cpus']} CPUs, {about['machine']['memory_gib']} GiB; "
+        f"{versions}. Trials of One-Shot and of iterative methods: {trials}."
+    )

@@ -1,0 +1,77 @@
+"""Tables: what the paper claims, what was measured, and a verdict in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedridge_flwr.words import text_table
+
+__all__ = ["Claim", "claims_table", "megabytes", "percent", "same", "table"]
+
+table = text_table
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper beside what was measured.
+
+    Parameters
+    ----------
+    what, claimed, measured : str
+        The quantity, the paper's value, ours.
+    holds : bool
+        Whether the claim holds, decided by what was measured.
+    reason : str
+        Why, in one sentence.
+    """
+
+    what: str
+    claimed: str
+    measured: str
+    holds: bool
+    reason: str
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict, always with its reason."""
+        return f"{'holds' if self.holds else 'does not hold'}: {self.reason}"
+
+
+def claims_table(claims: list[Claim]) -> str:
+    """Return the table of claims."""
+    return table(
+        ["what", "claimed", "measured ± sd", "verdict"],
+        [[c.what, c.claimed, c.measured, c.verdict] for c in claims],
+        text_columns=4,
+    )
+
+
+def same(claimed: float, measured: float, relative: float) -> bool:
+    """Return whether a measured value is the claimed one within a relative margin."""
+    return abs(measured - claimed) <= relative * abs(claimed)
+
+
+def percent(value: float) -> str:
+    """Return a relative difference in readable form.
+
+    Examples
+    --------
+    >>> percent(0.0071), percent(-1e-9), percent(float("inf")), percent(25.0)
+    ('+0.71%', '+0.00%', 'diverges', '+2,500%')
+    """
+    if value != value or value > 1e9:
+        return "diverges"
+    if abs(value) < 5e-5:
+        value = 0.0
+    return f"{100 * value:+,.2f}%" if abs(value) < 1 else f"{100 * value:+,.0f}%"
+
+
+def megabytes(size: float) -> str:
+    """Return bytes as MB, with three digits.
+
+    Examples
+    --------
+    >>> megabytes(848_180), megabytes(11_414)
+    ('0.848 MB', '0.0114 MB')
+    """
+    return f"{size / 1e6:.3g} MB"
