@@ -5,16 +5,20 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup run alpha test lint check bench notebooks soak readme clean
+.PHONY: help setup run alpha experiments experiments-full report test lint check bench \
+  notebooks soak readme clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
 	@echo "make alpha      the same with alpha chosen by the clients, in ./results/alpha"
 	@echo "make test       lint, types, import contract, tests"
+	@echo "make experiments       the paper's experiments in a reduced size, minutes"
+	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
+	@echo "make report     tables, figures and REPORT.md again from simulations/results"
 	@echo "make bench      choice of alpha against a naive loop, as ratios"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
-	@echo "make readme     put what 'make run' and 'make alpha' measured into README.md"
+	@echo "make readme     put what was measured into README.md"
 	@echo "make clean      remove the virtual environment and results"
 
 setup: $(READY)
@@ -33,6 +37,17 @@ run: $(READY)
 alpha: $(READY)
 	$(BIN)/python -m fedridge_flwr.app --supernodes 20 --output-dir results/alpha \
 	  --run-config 'cv="clients"'
+
+EXPERIMENTS := PYTHONPATH=simulations $(BIN)/python -m fedridge_simulations
+
+experiments: $(READY)
+	$(EXPERIMENTS) --size quick --output-dir results/experiments
+
+experiments-full: $(READY)
+	$(EXPERIMENTS) --size paper --output-dir simulations/results
+
+report: $(READY)
+	$(EXPERIMENTS) --render --output-dir simulations/results
 
 test: lint check
 

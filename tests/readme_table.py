@@ -1,4 +1,4 @@
-"""Put what `make run` and `make alpha` measured into README.md."""
+"""Put what `make run`, `make alpha` and the experiments measured into README.md."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ RESULTS = ROOT / "results"
 TABLE = (
     "<!-- table: written by `make readme` from the last `make run` -->",
     "<!-- end of table -->",
+)
+EXPERIMENTS = (
+    "<!-- experiments: written by `make readme` from simulations/results -->",
+    "<!-- end of experiments -->",
 )
 TRAFFIC = ("<!-- traffic -->", "<!-- end of traffic -->")
 
@@ -39,17 +43,28 @@ def traffic() -> str:
     )
 
 
+def main_table() -> str:
+    """Return the measured half of the baselines' tables, without the settings."""
+    file = ROOT / "simulations" / "results" / "baselines" / "table.md"
+    tables = re.findall(r"(?:^\|.*\n)+", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return str(tables[-1]).strip()
+
+
 def main() -> None:
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    table = (RESULTS / "table.md").read_text(encoding="utf-8").strip()
-    text = put(text, TABLE, f"\n{table}\n")
-    text = put(text, TRAFFIC, traffic())
+    text = put(text, EXPERIMENTS, f"\n{main_table()}\n")
+    if (RESULTS / "table.md").exists() and (RESULTS / "alpha").exists():
+        table = (RESULTS / "table.md").read_text(encoding="utf-8").strip()
+        text = put(text, TABLE, f"\n{table}\n")
+        text = put(text, TRAFFIC, traffic())
+        docs = ROOT / "docs"
+        docs.mkdir(exist_ok=True)
+        shutil.copy(RESULTS / "comparison.png", docs / "comparison.png")
+        shutil.copy(RESULTS / "alpha" / "alpha.png", docs / "alpha.png")
+    else:
+        print("no results of 'make run' and 'make alpha' here: their part stays")
     readme.write_text(text, encoding="utf-8")
-    docs = ROOT / "docs"
-    docs.mkdir(exist_ok=True)
-    shutil.copy(RESULTS / "comparison.png", docs / "comparison.png")
-    shutil.copy(RESULTS / "alpha" / "alpha.png", docs / "alpha.png")
 
 
 if __name__ == "__main__":

@@ -116,6 +116,13 @@ def test_the_numpyclient_diff_turns_fedavg_into_fedridge() -> None:
     assert_pooled(model.coef_, model.intercept_)
 
 
+def test_the_main_table_is_that_of_the_committed_experiments() -> None:
+    from readme_table import EXPERIMENTS, main_table
+
+    begin, end = EXPERIMENTS
+    assert README.split(begin)[1].split(end)[0].strip() == main_table()
+
+
 def test_the_table_is_one_that_the_app_wrote() -> None:
     begin = "<!-- table: written by `make readme` from the last `make run` -->"
     table = README.split(begin)[1].split("<!-- end of table -->")[0]

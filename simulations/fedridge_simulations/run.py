@@ -142,6 +142,8 @@ def _stock(cell: Cell, cohort: Cohort) -> Outcome:
     }
     if name == "FedProx":
         settings["proximal_mu"] = method.proximal_mu
+    elif name == "QFedAvg":
+        settings["client_learning_rate"] = method.learning_rate
     strategy = getattr(flower_strategies, name)(**settings)
     # Flower samples clients with Python's own generator.
     random.seed(cell.problem.seed)
@@ -169,8 +171,8 @@ def _algorithm_2(cell: Cell, cohort: Cohort) -> Outcome:
     trace = _Trace(cell, cohort)
     packed = _sum(cohort, "query.algorithm_2", np.zeros(0))
     gram, moment = from_upper(packed[:-d], d), packed[-d:]
-    coef: Array = np.linalg.solve(gram + cell.problem.alpha * np.eye(d), moment)
-    trace.add(coef)
+    system = gram + cell.problem.alpha * np.eye(d)
+    trace.add(np.asarray(np.linalg.solve(system, moment), dtype=np.float64))
     smallest = float(np.linalg.eigvalsh(gram)[0])
     return trace.outcome(smallest_eigenvalue=smallest)
 

@@ -38,7 +38,8 @@ _SIZES = {
         iterative_trials=1,
         gamma=(0.0, 1.0, 10.0),
         features_seen=(0, 10),
-        rounds=(50,),
+        rounds=(40,),
+        methods=("FedAvg",),
     ),
     "toy": Settings(
         trials=2,

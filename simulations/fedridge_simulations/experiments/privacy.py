@@ -11,7 +11,7 @@ import numpy as np
 from ..cells import Cell
 from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, oracle_line, series
-from ..method import CENTRALIZED, ONE_SHOT, Method
+from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from ..paper_privacy import noise_sd, true_epsilon
 from ..problem import pooled_rows
 from ..results import Results
@@ -40,6 +40,7 @@ _SIZES = {
         trials=3,
         iterative_trials=1,
         epsilon=(0.1, 1.0, 10.0),
+        penalty=(SCALED,),
         rounds=(100,),
         methods=("FedAvg",),
     ),

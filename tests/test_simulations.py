@@ -1,0 +1,503 @@
+"""The experiments: their parts, and every one of them at toy size in real Flower."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import InProcessGrid, node_context
+from fedridge_simulations.cells import Cell, Outcome, Store, load_outcomes
+from fedridge_simulations.client_app import app as client_app
+from fedridge_simulations.cohort import Federation
+from fedridge_simulations.experiments import EXPERIMENTS
+from fedridge_simulations.formulas import one_shot_upload, paper_upload
+from fedridge_simulations.method import (
+    CENTRALIZED,
+    ONE_SHOT,
+    SCALED,
+    UNSCALED,
+    Method,
+    stock_strategies,
+)
+from fedridge_simulations.paper_privacy import algorithm_2, noise_sd, true_epsilon
+from fedridge_simulations.problem import Problem, client_rows, pooled_rows
+from fedridge_simulations.projection_matrix import project, projection_matrix
+from fedridge_simulations.properties import PROPERTIES, properties_table
+from fedridge_simulations.report import load_finished, write_report
+from fedridge_simulations.run import run_cell
+from fedridge_simulations.server_app import choose
+from fedridge_simulations.settings import Settings, SettingsError, override
+from fedridge_simulations.trials import run_trials
+from fedridge_simulations.tuning import STEP_SIZES, averaged_descent
+from sklearn.linear_model import Ridge
+
+from fedridge_flwr.app.launch import local_superlink
+from fedridge_flwr.errors import FedRidgeError, NotEnoughClientsError
+
+ROOT = Path(__file__).resolve().parents[1]
+APP = ROOT / "simulations"
+COMMITTED = APP / "results"
+SMALL = Problem(clients=4, rows=60, features=6)
+LOCAL = {"learning_rate": 0.05, "local_epochs": 2}
+
+
+def federation(clients: int = 4) -> Federation:
+    """Return clients in this process; each keeps its context, as SuperNodes do."""
+    contexts = [node_context(k, clients) for k in range(clients)]
+    handlers = [lambda message, c=c: client_app(message, c) for c in contexts]
+    return Federation(InProcessGrid(handlers), clients)
+
+
+# ---- problems ------------------------------------------------------------------------
+
+
+def test_test_rows_are_a_fifth_of_each_client_and_never_trained_on() -> None:
+    rows = client_rows(SMALL, 2)
+    assert (len(rows.X), len(rows.X_test)) == (48, 12)
+    both = np.concatenate([rows.X, rows.X_test])
+    assert len(np.unique(both, axis=0)) == 60
+
+
+def test_missing_clients_are_fixed_by_the_seed_and_one_always_answers() -> None:
+    problem = replace(SMALL, clients=20, missing=0.5)
+    assert len(problem.participants) == 10
+    assert problem.participants == replace(problem).participants
+    assert problem.participants != replace(problem, seed=1).participants
+    assert len(replace(SMALL, missing=0.99).participants) == 1
+
+
+def test_pooled_rows_train_on_participants_and_test_on_everybody() -> None:
+    problem = replace(SMALL, missing=0.5)
+    rows = pooled_rows(problem)
+    assert len(rows.X) == problem.training_rows == 2 * 48
+    assert len(rows.X_test) == 4 * 12
+
+
+def test_features_seen_leaves_the_others_zero_and_covers_all_of_them() -> None:
+    problem = replace(SMALL, features_seen=3)
+    seen = [np.flatnonzero(client_rows(problem, k).X.any(axis=0)) for k in range(4)]
+    assert [len(features) for features in seen] == [3, 3, 3, 3]
+    assert set(np.concatenate(seen)) == set(range(6))
+
+
+def test_the_spectrum_decays_and_keeps_the_mean_variance() -> None:
+    problem = Problem(clients=1, rows=20_000, features=5, gamma=0.0, spectrum=2.0)
+    variances = client_rows(problem, 0).X.var(axis=0)
+    assert variances.mean() == pytest.approx(1.0, rel=0.2)
+    assert variances[0] / variances[4] == pytest.approx(25.0, rel=0.6)
+
+
+def test_a_diverged_model_has_an_infinite_error() -> None:
+    assert pooled_rows(SMALL).test_error(np.full(6, np.inf)) == np.inf
+
+
+# ---- methods on clients in this process ----------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+def test_one_shot_is_the_oracle_of_those_who_answer(missing: float) -> None:
+    cell = Cell(replace(SMALL, missing=missing), ONE_SHOT)
+    outcome = run_cell(cell, federation())
+    oracle = run_cell(replace(cell, method=CENTRALIZED), federation())
+    assert outcome.distance < 1e-13
+    assert outcome.test_mse == pytest.approx(oracle.test_mse, rel=1e-12)
+    assert outcome.facts["answered"] == len(cell.problem.participants)
+
+
+@pytest.mark.parametrize("penalty", [SCALED, UNSCALED])
+@pytest.mark.parametrize(
+    ("name", "mu"), [("FedAvg", 0.0), ("FedProx", 0.3)], ids=["FedAvg", "FedProx"]
+)
+def test_flowers_strategies_do_what_the_formula_says(
+    name: str, mu: float, penalty: str
+) -> None:
+    method = Method(name, rounds=4, penalty=penalty, proximal_mu=mu, **LOCAL)
+    problem = replace(SMALL, alpha=5.0)
+    outcome = run_cell(Cell(problem, method), federation())
+    coef = averaged_descent(problem, method, LOCAL["learning_rate"])
+    assert outcome.test_mse == pytest.approx(
+        pooled_rows(problem).test_error(coef), rel=1e-12
+    )
+    assert len(outcome.mse_by_round) == 4
+
+
+def test_both_readings_of_the_penalty_have_their_own_limit() -> None:
+    """With σ/n FedAvg ends at the oracle, with σ unscaled at ridge with n σ."""
+    problem = replace(SMALL, gamma=0.0, alpha=0.5, rows=200)
+    rows = pooled_rows(problem)
+    step = {"learning_rate": 0.3, "local_epochs": 1}
+    for penalty, alpha in ((SCALED, 0.5), (UNSCALED, 0.5 * len(rows.X))):
+        method = Method("FedAvg", rounds=200, penalty=penalty, **step)
+        coef = averaged_descent(problem, method, 0.3)
+        ridge = Ridge(alpha=alpha, fit_intercept=False).fit(rows.X, rows.y)
+        np.testing.assert_allclose(coef, ridge.coef_, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", stock_strategies())
+def test_every_stock_strategy_runs_unmodified(name: str) -> None:
+    clients = 8  # Bulyan and Krum want enough to leave some out
+    problem = replace(SMALL, clients=clients)
+    method = Method(name, rounds=2, penalty=SCALED, **LOCAL)
+    outcome = run_cell(Cell(problem, method), federation(clients))
+    assert len(outcome.mse_by_round) == 2
+    assert outcome.bytes_up > 0
+    assert outcome.bytes_down > 0
+
+
+def test_minibatches_and_sampling_are_repeatable() -> None:
+    method = Method("FedAvg", rounds=2, penalty=SCALED, batch_size=8, **LOCAL)
+    method = replace(method, sampled=2)
+    first = run_cell(Cell(SMALL, method), federation())
+    second = run_cell(Cell(SMALL, method), federation())
+    full = run_cell(Cell(SMALL, replace(method, batch_size=0)), federation())
+    assert first.mse_by_round == second.mse_by_round
+    assert first.mse_by_round != full.mse_by_round
+    everybody = run_cell(Cell(SMALL, replace(method, sampled=0)), federation())
+    assert first.bytes_up == pytest.approx(everybody.bytes_up / 2, rel=0.02)
+
+
+def test_a_tuned_step_is_the_best_of_its_grid() -> None:
+    problem = replace(SMALL, gamma=10.0)
+    method = Method("FedAvg", rounds=5, penalty=SCALED, tuned=True, local_epochs=3)
+    outcome = run_cell(Cell(problem, method), federation())
+    rows = pooled_rows(problem)
+    errors = [
+        rows.test_error(averaged_descent(problem, method, step)) for step in STEP_SIZES
+    ]
+    assert outcome.facts["learning_rate"] in STEP_SIZES
+    assert outcome.test_mse == pytest.approx(min(errors), rel=1e-9)
+
+
+def test_conjugate_gradients_end_at_the_oracle_and_one_step_does_not() -> None:
+    conjugate = Cell(SMALL, Method("Conjugate gradients", rounds=9))
+    step = Cell(SMALL, Method("Best gradient step", rounds=2))
+    assert run_cell(conjugate, federation()).distance < 1e-12
+    assert run_cell(step, federation()).distance > 1e-3
+
+
+def test_a_projection_is_ridge_on_projected_rows() -> None:
+    method = Method("Projected One-Shot", projection=3)
+    outcome = run_cell(Cell(SMALL, method), federation())
+    R, rows = projection_matrix(6, 3, SMALL.seed), pooled_rows(SMALL)
+    ridge = Ridge(alpha=SMALL.alpha, fit_intercept=False).fit(rows.X @ R, rows.y)
+    assert outcome.test_mse == pytest.approx(
+        rows.test_error(R @ ridge.coef_), rel=1e-10
+    )
+    assert project(rows.X, 6, 0) is rows.X
+    big = projection_matrix(400, 300, 0)
+    assert big.var() == pytest.approx(1 / 300, rel=0.05)
+
+
+def test_too_few_clients_is_an_error_that_says_how_to_get_more() -> None:
+    with pytest.raises(RuntimeError, match="a client failed"):
+        Federation(InProcessGrid([lambda message: 1 / 0]), 1)  # type: ignore[arg-type]
+
+
+def test_nodes_that_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedridge_simulations.cohort._CONNECT_SECONDS", 0.01)
+    with pytest.raises(NotEnoughClientsError, match="num-supernodes=3"):
+        Federation(InProcessGrid([]), 3)
+
+
+# ---- the paper's privacy -------------------------------------------------------------
+
+
+def test_algorithm_2_adds_symmetric_noise_of_the_papers_size() -> None:
+    X, y = np.zeros((3, 200)), np.zeros(3)
+    gram, moment = algorithm_2(X, y, 2.0, 1e-5, np.random.default_rng(0))
+    tau = noise_sd(2.0, 1e-5)
+    np.testing.assert_array_equal(gram, gram.T)
+    upper = gram[np.triu_indices(200, 1)]
+    assert upper.std() == pytest.approx(tau / np.sqrt(2), rel=0.02)
+    assert np.diagonal(gram).std() == pytest.approx(tau, rel=0.2)
+    assert moment.std() == pytest.approx(tau, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "true"),
+    [(0.1, 0.089), (0.5, 0.514), (1, 1.10), (2, 2.37), (5, 6.82), (10, 16.1)],
+)
+def test_algorithm_2s_true_epsilon_for_unit_rows(claimed: float, true: float) -> None:
+    found = true_epsilon(noise_sd(claimed, 1e-5), np.sqrt(2), 1e-5)
+    assert found == pytest.approx(true, rel=6e-3)
+
+
+def test_true_epsilon_is_monotone_and_survives_extremes() -> None:
+    values = [true_epsilon(1.0, s, 1e-5) for s in (1e-6, 0.1, 1.0, 10.0, 1e3)]
+    assert values == sorted(values)
+    assert values[0] == 0.0
+    assert values[-1] == pytest.approx(1e6 / 2, rel=0.02)
+
+
+# ---- settings ------------------------------------------------------------------------
+
+
+def test_an_unknown_experiment_lists_the_valid_ones() -> None:
+    with pytest.raises(SettingsError, match=r"baselines, heterogeneity.*got 'base'"):
+        choose({"experiment": "base"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("features", "ten", 'whole numbers .* as in "1, 2, 5"'),
+        ("features", 10.5, "whole numbers"),
+        ("features", True, "whole numbers"),
+        ("gamma", "0, x", "numbers of at least 0"),
+        ("gamma", -1, "numbers of at least 0"),
+        ("missing", 1.0, "below 1"),
+        ("trials", "five", "a whole number"),
+        ("methods", "SCAFFOLD", "FedAdam.*FedAvg.*FedProx"),
+        ("methods", 3, "FedAvg"),
+        ("penalty", "sigma", "scaled, unscaled"),
+        ("size", "huge", "paper, quick, toy"),
+        ("experiment", 3, "one or more of baselines"),
+    ],
+)
+def test_a_wrong_value_says_what_is_valid(key: str, value: Any, expected: str) -> None:
+    config = {"experiment": "baselines", "size": "toy", key: value}
+    with pytest.raises(SettingsError, match=expected) as caught:
+        choose(config)
+    assert key in str(caught.value)
+
+
+def test_what_is_not_swept_takes_one_value() -> None:
+    with pytest.raises(SettingsError, match=r"baselines: .*features takes one value"):
+        choose({"experiment": "baselines", "features": "50, 100"})
+
+
+def test_one_override_changes_one_setting() -> None:
+    ((_, settings, cells),) = choose({"experiment": "baselines", "features": 50})
+    assert {cell.problem.features for cell in cells} == {50}
+    assert settings == replace(EXPERIMENTS["baselines"].sizes["paper"], features=(50,))
+
+
+def test_fewer_trials_are_fewer_trials_for_everything() -> None:
+    settings = override(Settings(), {"trials": 2})
+    assert (settings.trials, settings.iterative_trials) == (2, 2)
+    assert override(Settings(), {"trials": 0, "gamma": ""}) == Settings()
+
+
+def test_methods_take_any_stock_strategy() -> None:
+    config = {"experiment": "convergence", "methods": "FedAdam, FedAvgM"}
+    ((_, _, cells),) = choose(config)
+    assert {"FedAdam", "FedAvgM"} <= {cell.method.name for cell in cells}
+    assert "FedProx" not in {cell.method.name for cell in cells}
+
+
+@pytest.mark.parametrize("size", ["paper", "quick", "toy"])
+def test_every_size_of_every_experiment_has_cells(size: str) -> None:
+    for experiment, _, cells in choose({"experiment": "all", "size": size}):
+        methods = {cell.method for cell in cells}
+        assert {ONE_SHOT, CENTRALIZED} <= methods, experiment.name
+
+
+def test_the_papers_settings_are_the_papers() -> None:
+    for _, _, cells in choose({"experiment": "baselines, convergence, privacy"}):
+        for cell in cells:
+            assert replace(cell.problem, seed=0) == Problem(
+                clients=20, rows=500, features=100, gamma=0.5, alpha=0.01
+            )
+    _, settings, _ = choose({"experiment": "scalability"})[0]
+    assert settings.clients == (10, 20, 50, 100, 200, 500)
+    assert settings.rows == (200,)
+
+
+# ---- cells are not run twice ---------------------------------------------------------
+
+
+def fedavg(rounds: int) -> Method:
+    return Method("FedAvg", rounds=rounds, penalty=SCALED, **LOCAL)
+
+
+def outcome_of(rounds: int) -> Outcome:
+    trace = [1.0 / r for r in range(1, rounds + 1)]
+    marks = {r: [0.1 * r, 10 * r, 20 * r] for r in range(10, rounds + 1, 10)}
+    return Outcome(
+        trace[-1], 0.5, 0.1 * rounds, 10 * rounds, 20 * rounds, trace, trace, marks
+    )
+
+
+def test_a_shorter_run_is_read_off_a_longer_one() -> None:
+    store = Store(None)
+    store.add(Cell(SMALL, fedavg(40)), outcome_of(40))
+    found = store.find(Cell(SMALL, fedavg(20)))
+    assert found is not None
+    assert (found.test_mse, found.seconds, found.bytes_up) == (1 / 20, 2.0, 200)
+    assert len(found.mse_by_round) == 20
+    assert store.find(Cell(SMALL, fedavg(25))) is None  # no mark there
+    assert store.find(Cell(SMALL, fedavg(50))) is None
+    assert store.find(Cell(replace(SMALL, seed=1), fedavg(20))) is None
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    cells = [Cell(replace(SMALL, seed=s), fedavg(10)) for s in range(3)]
+    ran: list[Cell] = []
+
+    def run(cell: Cell) -> Outcome:
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append(cell)
+        return outcome_of(10)
+
+    about = {"experiment": "x"}
+    with pytest.raises(KeyboardInterrupt):
+        run_trials("x", cells, Store(tmp_path / "x"), run, about)
+    assert len(load_outcomes(tmp_path / "x" / "results.json")) == 2
+    ran.clear()
+    run_trials("x", cells, Store(tmp_path / "x"), run, about)
+    assert ran == cells[2:]
+    # Another experiment in the same folder finds them; other settings do not.
+    ran.clear()
+    run_trials("y", cells, Store(tmp_path / "y"), run, about)
+    assert ran == []
+    other = Cell(replace(SMALL, gamma=0.1), fedavg(10))
+    run_trials("x", [other], Store(tmp_path / "x"), run, about)
+    assert ran == [other]
+    assert len(load_outcomes(tmp_path / "x" / "results.json")) == 4
+
+
+def test_outcomes_survive_the_file_also_when_diverged(tmp_path: Path) -> None:
+    store = Store(tmp_path / "x")
+    cell = Cell(SMALL, fedavg(1))
+    store.add(cell, Outcome(np.inf, np.inf, 1.0, 5, 6, [np.inf], [np.inf]))
+    store.save([cell], {"experiment": "x"})
+    ((loaded, outcome),) = load_outcomes(tmp_path / "x" / "results.json")
+    assert loaded == cell
+    assert outcome.test_mse == outcome.mse_by_round[0] == np.inf
+
+
+# ---- every experiment, at toy size, in real Flower -----------------------------------
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    with local_superlink() as superlink:
+        config = {"experiment": "all", "size": "toy", "output-dir": str(folder)}
+        superlink.run(APP, num_supernodes=4, run_config=config, echo=False)
+        with pytest.raises(FedRidgeError, match="one or more of baselines"):
+            superlink.run(
+                APP, num_supernodes=2, run_config={"experiment": "x"}, echo=False
+            )
+    write_report(folder)
+    return folder
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_an_experiment_in_flower(toy: Path, name: str) -> None:
+    cells = dict(load_outcomes(toy / name / "results.json"))
+    ((_, _, expected),) = choose({"experiment": name, "size": "toy"})
+    assert set(cells) == set(expected)
+    for cell, outcome in cells.items():
+        if cell.method == ONE_SHOT:
+            assert outcome.distance < 1e-12
+            answered = len(cell.problem.participants)
+            assert outcome.facts["answered"] == answered
+            if cell.problem.features >= 100:
+                each = outcome.bytes_up / answered
+                assert each == pytest.approx(
+                    one_shot_upload(cell.problem.features), rel=0.04
+                )
+                assert each == pytest.approx(
+                    paper_upload(cell.problem.features), rel=0.04
+                )
+    table = (toy / name / "table.md").read_text(encoding="utf-8")
+    assert "One-Shot" in table or name == "privacy"
+    assert "σ/n" in table
+    assert "flwr 1." in table
+    widths = {line.count("|") for line in re.findall(r"^\|.*\|$", table, re.M)}
+    assert widths
+    pictures = list((toy / name).glob("*.png"))
+    assert pictures
+    assert all(p.with_suffix(".svg").exists() for p in pictures)
+
+
+@pytest.mark.deploy
+def test_the_report_of_a_run_names_every_experiment(toy: Path) -> None:
+    report = (toy / "REPORT.md").read_text(encoding="utf-8")
+    assert all(f"[{name}]({name}/table.md)" in report for name in EXPERIMENTS)
+    assert "not at the paper's settings" in report
+    facts = json.loads((toy / "baselines" / "results.json").read_text())
+    assert facts["versions"]["flwr"].startswith("1.")
+    assert facts["settings"]["seed"] == 0
+
+
+# ---- what is committed ---------------------------------------------------------------
+
+
+def test_properties_are_shown_by_tests_and_experiments_that_exist() -> None:
+    for each in PROPERTIES:
+        for _, path, *names in each.shown_by:
+            assert (ROOT / path).exists(), path
+            for name in names:
+                assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+    assert properties_table("../..").count("\n") == len(PROPERTIES) + 1
+
+
+def test_committed_tables_and_report_come_from_the_committed_results(
+    tmp_path: Path,
+) -> None:
+    finished = load_finished(COMMITTED)
+    assert [each.experiment.name for each in finished] == list(EXPERIMENTS)
+    from fedridge_simulations.output import write_experiment
+
+    for each in finished:
+        assert each.about["size"] == "paper"
+        text = write_experiment(each.experiment, each.results, each.about, None)
+        written = COMMITTED / each.experiment.name / "table.md"
+        assert written.read_text(encoding="utf-8") == text + "\n"
+        for name in each.experiment.figures(each.results):
+            for kind in ("png", "svg"):
+                assert (written.parent / f"{name}.{kind}").exists()
+    committed = (COMMITTED / "REPORT.md").read_text(encoding="utf-8")
+    for each in finished:
+        copy = tmp_path / each.experiment.name
+        copy.mkdir()
+        source = COMMITTED / each.experiment.name / "results.json"
+        (copy / "results.json").write_bytes(source.read_bytes())
+    assert write_report(tmp_path) == committed
+
+
+def test_committed_cells_are_complete_and_one_shot_is_exact_in_all_of_them() -> None:
+    exact = 0
+    for name in EXPERIMENTS:
+        cells = dict(load_outcomes(COMMITTED / name / "results.json"))
+        ((_, _, expected),) = choose({"experiment": name})
+        assert set(expected) <= set(cells), name
+        for cell, outcome in cells.items():
+            if cell.method == ONE_SHOT:
+                exact += 1
+                assert outcome.distance < 1e-12
+    assert exact > 100
+
+
+@pytest.mark.deploy
+def test_a_committed_cell_is_computed_again(tmp_path: Path) -> None:
+    with local_superlink() as superlink:
+        superlink.run(
+            APP,
+            num_supernodes=20,
+            run_config={
+                "experiment": "baselines",
+                "trials": 1,
+                "rounds": "10",
+                "methods": "FedAvg",
+                "output-dir": str(tmp_path),
+            },
+            echo=False,
+        )
+    again = dict(load_outcomes(tmp_path / "baselines" / "results.json"))
+    committed = Store(COMMITTED / "baselines")
+    for cell, outcome in again.items():
+        known = committed.find(cell)
+        assert known is not None, cell
+        assert outcome.test_mse == pytest.approx(known.test_mse, rel=1e-6)
+        assert outcome.mse_by_round == pytest.approx(known.mse_by_round, rel=1e-6)
+        assert outcome.bytes_up == pytest.approx(known.bytes_up, rel=0.01)
