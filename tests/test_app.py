@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +147,27 @@ def test_the_step_size_is_safe_for_every_client() -> None:
 
 
 # ---- the run -------------------------------------------------------------------------
+
+
+@pytest.mark.deploy
+def test_a_terminated_launcher_takes_its_superlink_with_it() -> None:
+    code = """
+import time
+from fedridge_flwr.app.launch import local_superlink
+with local_superlink() as running:
+    print(running.environment["FLWR_LOCAL_SUPERLINK_HTTP_API_PORT"], flush=True)
+    time.sleep(120)
+"""
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    )
+    assert launcher.stdout is not None
+    port = int(launcher.stdout.readline())
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    launcher.terminate()
+    assert launcher.wait(timeout=30) == 143
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
 @pytest.fixture(scope="module")

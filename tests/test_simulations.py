@@ -33,7 +33,7 @@ from fedridge_simulations.run import run_cell
 from fedridge_simulations.server_app import choose
 from fedridge_simulations.settings import Settings, SettingsError, override
 from fedridge_simulations.trials import run_trials
-from fedridge_simulations.tuning import STEP_SIZES, averaged_descent
+from fedridge_simulations.tuning import STEP_SIZES, AveragedDescent
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr.app.launch import local_superlink
@@ -99,6 +99,25 @@ def test_a_diverged_model_has_an_infinite_error() -> None:
 # ---- methods on clients in this process ----------------------------------------------
 
 
+def by_hand(problem: Problem, method: Method) -> np.ndarray:
+    """Return what FedAvg and FedProx are meant to compute, in a plain loop."""
+    clients = [client_rows(problem, k) for k in range(problem.clients)]
+    n = problem.training_rows
+    penalty = problem.alpha / n if method.penalty == SCALED else problem.alpha
+    coef = np.zeros(problem.features)
+    for _ in range(method.rounds):
+        models = []
+        for rows in clients:
+            local = coef.copy()
+            for _ in range(method.local_epochs):
+                slope = rows.X.T @ (rows.X @ local - rows.y) / len(rows.X)
+                slope += penalty * local + method.proximal_mu * (local - coef)
+                local -= method.learning_rate * slope
+            models.append(local)
+        coef = np.mean(models, axis=0)
+    return coef
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.5])
 def test_one_shot_is_the_oracle_of_those_who_answer(missing: float) -> None:
     cell = Cell(replace(SMALL, missing=missing), ONE_SHOT)
@@ -119,11 +138,13 @@ def test_flowers_strategies_do_what_the_formula_says(
     method = Method(name, rounds=4, penalty=penalty, proximal_mu=mu, **LOCAL)
     problem = replace(SMALL, alpha=5.0)
     outcome = run_cell(Cell(problem, method), federation())
-    coef = averaged_descent(problem, method, LOCAL["learning_rate"])
-    assert outcome.test_mse == pytest.approx(
-        pooled_rows(problem).test_error(coef), rel=1e-12
-    )
+    coef = by_hand(problem, method)
+    error = pooled_rows(problem).test_error(coef)
+    assert outcome.test_mse == pytest.approx(error, rel=1e-12)
     assert len(outcome.mse_by_round) == 4
+    if name == "FedAvg":
+        computed = AveragedDescent(problem, method).model(LOCAL["learning_rate"])
+        np.testing.assert_allclose(computed, coef, rtol=1e-11)
 
 
 def test_both_readings_of_the_penalty_have_their_own_limit() -> None:
@@ -133,7 +154,7 @@ def test_both_readings_of_the_penalty_have_their_own_limit() -> None:
     step = {"learning_rate": 0.3, "local_epochs": 1}
     for penalty, alpha in ((SCALED, 0.5), (UNSCALED, 0.5 * len(rows.X))):
         method = Method("FedAvg", rounds=200, penalty=penalty, **step)
-        coef = averaged_descent(problem, method, 0.3)
+        coef = AveragedDescent(problem, method).model(0.3)
         ridge = Ridge(alpha=alpha, fit_intercept=False).fit(rows.X, rows.y)
         np.testing.assert_allclose(coef, ridge.coef_, rtol=1e-8, atol=1e-10)
 
@@ -166,9 +187,8 @@ def test_a_tuned_step_is_the_best_of_its_grid() -> None:
     method = Method("FedAvg", rounds=5, penalty=SCALED, tuned=True, local_epochs=3)
     outcome = run_cell(Cell(problem, method), federation())
     rows = pooled_rows(problem)
-    errors = [
-        rows.test_error(averaged_descent(problem, method, step)) for step in STEP_SIZES
-    ]
+    descent = AveragedDescent(problem, method)
+    errors = [rows.test_error(descent.model(step)) for step in STEP_SIZES]
     assert outcome.facts["learning_rate"] in STEP_SIZES
     assert outcome.test_mse == pytest.approx(min(errors), rel=1e-9)
 

@@ -123,11 +123,25 @@ def local_superlink() -> Iterator[LocalSuperLink]:
         cwd=home,
     )
     try:
-        _wait_until_healthy(process, port, home / "log.txt")
-        yield LocalSuperLink(environment)
+        with _exit_on_sigterm():
+            _wait_until_healthy(process, port, home / "log.txt")
+            yield LocalSuperLink(environment)
     finally:
         _stop(process)
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Leave by an exception when terminated, so that children are stopped as well."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def toml_value(value: object) -> str:
