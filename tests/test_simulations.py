@@ -24,13 +24,14 @@ from fedridge_simulations.method import (
     Method,
     stock_strategies,
 )
+from fedridge_simulations.output import write_experiment
 from fedridge_simulations.paper_privacy import algorithm_2, noise_sd, true_epsilon
 from fedridge_simulations.problem import Problem, client_rows, pooled_rows
 from fedridge_simulations.projection_matrix import project, projection_matrix
 from fedridge_simulations.properties import PROPERTIES, properties_table
-from fedridge_simulations.report import load_finished, write_report
+from fedridge_simulations.report import load, render, write_report
 from fedridge_simulations.run import run_cell
-from fedridge_simulations.server_app import choose
+from fedridge_simulations.server_app import choose, facts
 from fedridge_simulations.settings import Settings, SettingsError, override
 from fedridge_simulations.trials import run_trials
 from fedridge_simulations.tuning import STEP_SIZES, AveragedDescent
@@ -392,6 +393,18 @@ def test_outcomes_survive_the_file_also_when_diverged(tmp_path: Path) -> None:
     assert outcome.test_mse == outcome.mse_by_round[0] == np.inf
 
 
+def test_an_experiment_that_was_stopped_early_has_no_verdict(tmp_path: Path) -> None:
+    ((experiment, settings, cells),) = choose({"experiment": "dropout", "size": "toy"})
+    store = Store(tmp_path / "dropout")
+    for cell in cells[:5]:
+        store.add(cell, Outcome(test_mse=1.0, distance=1.0, seconds=1.0))
+    store.save(cells, facts(experiment, settings, "toy"))
+    render(tmp_path)
+    report = (tmp_path / "REPORT.md").read_text(encoding="utf-8")
+    assert f"5 of {len(cells)} cells are finished" in report
+    assert not (tmp_path / "dropout" / "table.md").exists()
+
+
 # ---- every experiment, at toy size, in real Flower -----------------------------------
 
 
@@ -464,10 +477,9 @@ def test_properties_are_shown_by_tests_and_experiments_that_exist() -> None:
 def test_committed_tables_and_report_come_from_the_committed_results(
     tmp_path: Path,
 ) -> None:
-    finished = load_finished(COMMITTED)
+    finished = load(COMMITTED)
     assert [each.experiment.name for each in finished] == list(EXPERIMENTS)
-    from fedridge_simulations.output import write_experiment
-
+    assert all(each.finished for each in finished)
     for each in finished:
         assert each.about["size"] == "paper"
         text = write_experiment(each.experiment, each.results, each.about, None)

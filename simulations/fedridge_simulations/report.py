@@ -16,19 +16,26 @@ from .results import Results
 from .settings import Settings
 from .tables import table
 
-__all__ = ["Finished", "load_finished", "render", "write_report"]
+__all__ = ["Loaded", "load", "render", "write_report"]
 
 
 @dataclass(frozen=True)
-class Finished:
+class Loaded:
     """An experiment with its results, read from its folder."""
 
     experiment: Experiment
     results: Results
     about: dict[str, Any]
+    done: int
+    cells: int
+
+    @property
+    def finished(self) -> bool:
+        """Whether all cells of its settings are there."""
+        return self.done == self.cells
 
 
-def load_finished(folder: Path) -> list[Finished]:
+def load(folder: Path) -> list[Loaded]:
     """Return the experiments whose results.json is in the folder, in their order."""
     found = []
     for name, experiment in EXPERIMENTS.items():
@@ -40,26 +47,34 @@ def load_finished(folder: Path) -> list[Finished]:
                 key: tuple(value) if isinstance(value, list) else value
                 for key, value in about["settings"].items()
             }
-            settings = Settings(**values)
-            results = Results(settings, Store(folder / name))
-            found.append(Finished(experiment, results, about))
+            settings, store = Settings(**values), Store(folder / name)
+            cells = set(experiment.cells(settings))
+            done = sum(store.find(cell) is not None for cell in cells)
+            results = Results(settings, store)
+            found.append(Loaded(experiment, results, about, done, len(cells)))
     return found
 
 
 def render(folder: Path) -> None:
     """Write all tables and figures and the report again, from results alone."""
-    for each in load_finished(folder):
-        write_experiment(
-            each.experiment, each.results, each.about, folder / each.experiment.name
-        )
+    for each in load(folder):
+        if each.finished:
+            write_experiment(
+                each.experiment, each.results, each.about, folder / each.experiment.name
+            )
     write_report(folder)
 
 
 def write_report(folder: Path) -> str:
     """Write REPORT.md from everything that is finished, and return it."""
-    finished = load_finished(folder)
+    loaded = load(folder)
+    finished = [each for each in loaded if each.finished]
     rows = []
-    for each in finished:
+    for each in loaded:
+        if not each.finished:
+            progress = f"{each.done} of {each.cells} cells are finished"
+            rows.append([each.experiment.name, progress, "-"])
+            continue
         claims = each.experiment.claims(each.results)
         held = sum(claim.holds for claim in claims)
         rows.append(
@@ -96,7 +111,7 @@ def write_report(folder: Path) -> str:
     return text
 
 
-def _machine(finished: list[Finished]) -> str:
+def _machine(finished: list[Loaded]) -> str:
     if not finished:
         return "Nothing was run yet."
     about = finished[0].about

@@ -119,8 +119,8 @@ def _accuracy(results: Results) -> list[Claim]:
         unscaled = replace(method, penalty=UNSCALED)
         honest, other = results.excess(method), results.excess(unscaled)
         gap = claimed / 0.0100 - 1
-        fits = honest.mean if abs(honest.mean - gap) < 0.5 * gap else other.mean
         reached = honest.mean > 0.5 * gap
+        of_the_penalty = not reached and other.mean > 0.5 * gap
         claims.append(
             Claim(
                 f"{method.name}-{method.rounds}, test MSE",
@@ -129,7 +129,7 @@ def _accuracy(results: Results) -> list[Claim]:
                 reached,
                 f"above the oracle by {percent(honest.mean)} with σ/n, "
                 f"{percent(other.mean)} with σ unscaled"
-                + ("" if reached or fits < 0 else ": the gap is that of the penalty"),
+                + (": the gap is that of the penalty" if of_the_penalty else ""),
             )
         )
     last = max(results.settings.rounds)
