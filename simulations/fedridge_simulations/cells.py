@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedridge_flwr.errors import FedRidgeError
+
 from .method import Method
 from .problem import Problem
 
-__all__ = ["Cell", "Outcome", "Store", "load_outcomes"]
+__all__ = ["Cell", "Outcome", "Store", "alone", "load_outcomes"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,13 @@ class Cell:
         return (self.method.rounds + 2) * asked
 
     def key(self) -> str:
-        """Return what makes two cells the same but for the number of rounds."""
-        method = replace(self.method, rounds=0)
+        """Return what makes two cells the same, but for rounds that can be read off.
+
+        Noise and a tuned step are made for a number of rounds: there it counts.
+        """
+        method = self.method
+        if not (method.epsilon or method.tuned):
+            method = replace(method, rounds=0)
         return json.dumps([asdict(self.problem), asdict(method)], sort_keys=True)
 
 
@@ -171,6 +180,24 @@ class Store:
         beside = self._file.with_suffix(".json.tmp")
         beside.write_text(text, encoding="utf-8")
         os.replace(beside, self._file)
+
+
+@contextlib.contextmanager
+def alone(folder: Path | None) -> Iterator[None]:
+    """Keep a second run out of an experiment's folder: each would lose the other's."""
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise FedRidgeError(
+                f"another run is working in {folder}: wait for it, or choose another "
+                "output-dir."
+            ) from None
+        yield
 
 
 def load_outcomes(file: Path) -> list[tuple[Cell, Outcome]]:

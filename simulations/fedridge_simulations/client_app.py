@@ -79,8 +79,10 @@ def announce(message: Message, context: Context) -> Message:
     record = message.content.config_records.get(_STATE)
     if record is not None:
         context.state[_STATE] = record
-        if partition < _cell(context).problem.clients:
-            _rows(context)
+        # Whichever process a client runs in next has its rows: all of them are made.
+        problem = _cell(context).problem
+        for each in range(problem.clients):
+            client_rows(problem, each)
     here = MetricRecord({"partition-id": partition})
     return Message(RecordDict({"metrics": here}), reply_to=message)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -34,8 +35,9 @@ class Cohort(CountingGrid):
         self.nodes = nodes
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the clients of the cell, in the order of their partitions."""
-        return list(self.nodes)
+        """Return the clients of the cell that are connected, by partition."""
+        connected = set(super().get_node_ids())
+        return [node for node in self.nodes if node in connected]
 
 
 class Federation:
@@ -51,21 +53,29 @@ class Federation:
 
     def __init__(self, grid: Grid, clients: int) -> None:
         self._grid = grid
+        self._node_of: dict[int, int] = {}
+        deadline = time.monotonic() + _CONNECT_SECONDS
+        # With more clients than are needed, the first ones are not the right ones.
+        while not set(range(clients)) <= set(self._node_of):
+            left = max(deadline - time.monotonic(), 0.0)
+            self._meet(self._wait(max(clients, len(self._node_of) + 1), left, clients))
+
+    def _wait(self, number: int, seconds: float, clients: int) -> set[int]:
         try:
-            found = wait_for_nodes(
-                lambda: set(grid.get_node_ids()), clients, _CONNECT_SECONDS
-            )
+            look = self._grid.get_node_ids
+            return set(wait_for_nodes(lambda: set(look()), number, seconds))
         except NotEnoughClientsError as error:
             raise NotEnoughClientsError(
                 f"{error} Here: flwr run simulations --federation-config "
                 f'"num-supernodes={clients} client-resources-num-cpus=1"'
             ) from None
+
+    def _meet(self, nodes: set[int]) -> None:
+        new = sorted(nodes - set(self._node_of.values()))
         with quiet():
-            replies = self._query(sorted(found), RecordDict())
-        metrics: dict[int, Any] = {
-            r.metadata.src_node_id: r.content["metrics"] for r in replies
-        }
-        self._node_of = {int(m["partition-id"]): n for n, m in metrics.items()}
+            for reply in self._query(new, RecordDict()):
+                metrics: Any = reply.content["metrics"]
+                self._node_of[int(metrics["partition-id"])] = reply.metadata.src_node_id
 
     def cohort(self, cell: Cell) -> Cohort:
         """Announce a cell to its clients, which make their rows: the warm-up."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from .cells import Cell
 from .method import CENTRALIZED, ONE_SHOT, Method
 from .results import Results
-from .settings import Settings
+from .settings import Settings, SettingsError
 from .tables import Claim
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Experiment", "as_in_the_paper", "head_to_head"]
+__all__ = ["Experiment", "as_in_the_paper", "head_to_head", "only_fedavg"]
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,18 @@ def as_in_the_paper(settings: Settings, paper: Settings, swept: str = "") -> boo
     What the experiment sweeps, and how often it repeats, does not matter: claims are
     then made for those points that the paper has.
     """
-    free = {"trials", "iterative_trials", "seed", "methods", "penalty", "rounds", swept}
+    free = {"trials", "iterative_trials", "seed", swept}
     return all(
         getattr(settings, name) == getattr(paper, name)
         for name in vars(paper)
         if name not in free
     )
+
+
+def only_fedavg(settings: Settings) -> None:
+    """Refuse other methods where an experiment is about FedAvg."""
+    if settings.methods != ("FedAvg",):
+        raise SettingsError(
+            "run-config methods is always FedAvg in this experiment, got "
+            f"{', '.join(settings.methods)}."
+        )

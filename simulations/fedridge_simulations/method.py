@@ -28,8 +28,8 @@ class Method:
     learning_rate, local_epochs, batch_size, proximal_mu
         Local training of the iterative methods; batch size 0 is full batch.
     penalty : str
-        Local penalty: "σ/n" is the objective of One-Shot, "σ" (not divided by the
-        number of rows) the reading under which the paper's tables come out.
+        Local penalty: "σ/n" is the objective of One-Shot; "σ", not divided by the
+        number of rows, another one, under which a gap like the paper's stays.
     tuned : bool
         The step size is the best of a grid by the test error itself, which favours
         the method; `learning_rate` is then not used.

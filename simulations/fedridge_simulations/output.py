@@ -48,8 +48,8 @@ def describe(about: Mapping[str, Any]) -> str:
     return (
         f"Settings ({about['size']} size): {shown}.\n"
         "σ/n: local penalty alpha/n, the same objective as One-Shot. σ unscaled: local "
-        "penalty alpha on the mean loss, the reading under which the paper's numbers "
-        "come out. Flower's own strategies, unmodified; full batch unless a batch "
+        "penalty alpha on the mean loss, another objective, under which a gap like the "
+        "paper's stays. Flower's own strategies, unmodified; full batch unless a batch "
         "size is named. Test rows are never trained on. Bytes are those of serialized "
         "messages of all clients. Times exclude a warm-up and the server's evaluation."
         f"\n{versions}; {machine['cpus']} CPUs, {machine['memory_gib']} GiB."

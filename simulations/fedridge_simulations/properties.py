@@ -57,7 +57,7 @@ PROPERTIES = (
     Property(
         "Heterogeneity",
         "invariant",
-        "none needed up to γ = 1; drifts or diverges beyond",
+        "none up to γ = 1; beyond, the step must be tuned and rounds grow",
         (
             ("Theorem 5", _TESTS, "test_theorem_5_heterogeneity_invariance"),
             ("heterogeneity", f"{_RESULTS}/heterogeneity/table.md"),

@@ -13,7 +13,7 @@ from .cells import Cell, Outcome, Store
 from .method import CENTRALIZED, ONE_SHOT, Method
 from .settings import Settings
 
-__all__ = ["Results", "Spread", "spread"]
+__all__ = ["Results", "Spread", "round_range", "spread"]
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,11 @@ class Spread:
             return "not run"
         if not math.isfinite(self.mean):
             return "diverges"
-        if 0 < abs(self.mean) < 10.0**-digits or abs(self.mean) >= 1e4:
-            return f"{self.mean:.2e} ± {self.sd:.0e}"
-        return f"{self.mean:.{digits}f} ± {self.sd:.{digits}f}"
+        small = 0 < abs(self.mean) < 10.0**-digits or abs(self.mean) >= 1e4
+        mean = f"{self.mean:.2e}" if small else f"{self.mean:.{digits}f}"
+        if self.trials == 1:
+            return f"{mean} (1 trial)"
+        return f"{mean} ± " + (f"{self.sd:.0e}" if small else f"{self.sd:.{digits}f}")
 
 
 def spread(values: Iterable[float]) -> Spread:
@@ -48,8 +50,24 @@ def spread(values: Iterable[float]) -> Spread:
         return Spread(math.nan, math.nan, 0)
     if not np.isfinite(numbers).all() or np.abs(numbers).max() > 1e12:
         return Spread(math.inf, math.inf, len(numbers))
-    sd = float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
+    sd = float(numbers.std(ddof=1)) if len(numbers) > 1 else math.nan
     return Spread(float(numbers.mean()), sd, len(numbers))
+
+
+def round_range(rounds: list[int]) -> str:
+    """Return the span of what `Results.rounds_to` found.
+
+    Examples
+    --------
+    >>> round_range([79, 86]), round_range([8, 8]), round_range([5, 0])
+    ('79-86', '8', '5, or never')
+    """
+    if not rounds:
+        return "not run"
+    low, high = min(rounds), max(rounds)
+    if low == 0:
+        return "not reached" if high == 0 else f"{high}, or never"
+    return str(low) if low == high else f"{low}-{high}"
 
 
 class Results:
@@ -59,14 +77,25 @@ class Results:
         self.settings = settings
         self._store = store
 
-    def outcomes(self, method: Method, **axis: Any) -> list[Outcome]:
-        """Return the outcomes of all trials that were run."""
+    def by_trial(self, method: Method, **axis: Any) -> dict[int, Outcome]:
+        """Return the outcomes that are there, by trial."""
         s = self.settings
-        found = (
-            self._store.find(Cell(s.problem(trial, **axis), method))
-            for trial in range(max(s.trials, s.iterative_trials))
-        )
-        return [outcome for outcome in found if outcome is not None]
+        trials = s.iterative_trials if method.penalty else s.trials
+        found = {
+            trial: self._store.find(Cell(s.problem(trial, **axis), method))
+            for trial in range(trials)
+        }
+        return {trial: o for trial, o in found.items() if o is not None}
+
+    def outcomes(self, method: Method, **axis: Any) -> list[Outcome]:
+        """Return the outcomes of all trials that are there."""
+        return list(self.by_trial(method, **axis).values())
+
+    def with_oracle(self, method: Method, **axis: Any) -> list[tuple[Outcome, Outcome]]:
+        """Return each outcome with the oracle's of the same trial."""
+        oracle = self.by_trial(CENTRALIZED, **axis)
+        mine = self.by_trial(method, **axis)
+        return [(o, oracle[trial]) for trial, o in mine.items() if trial in oracle]
 
     def spread(
         self, method: Method, value: Callable[[Outcome], float], **axis: Any
@@ -80,12 +109,22 @@ class Results:
 
     def excess(self, method: Method, **axis: Any) -> Spread:
         """Return the relative excess of test error over the oracle, trial by trial."""
-        pairs = zip(
-            self.outcomes(method, **axis),
-            self.outcomes(CENTRALIZED, **axis),
-            strict=False,
-        )
+        pairs = self.with_oracle(method, **axis)
         return spread(o.test_mse / oracle.test_mse - 1 for o, oracle in pairs)
+
+    def rounds_to(self, method: Method, near: float, **axis: Any) -> list[int]:
+        """Return for each trial the first round this near the oracle, 0 for never."""
+        return [
+            next(
+                (
+                    r
+                    for r, mse in enumerate(outcome.mse_by_round, start=1)
+                    if mse <= (1 + near) * oracle.test_mse
+                ),
+                0,
+            )
+            for outcome, oracle in self.with_oracle(method, **axis)
+        ]
 
     def worst_distance(self, **axis: Any) -> float:
         """Return the largest distance of One-Shot to the centralized solution."""

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedridge_flwr.flower.exchange import log
 
-from .cells import Cell, Store
+from .cells import Cell, Store, alone
 from .cohort import Federation
 from .experiment import Experiment
 from .experiments import EXPERIMENTS
@@ -39,12 +39,13 @@ def main(grid: Grid, context: Context) -> None:
     federation = Federation(grid, clients)
     for experiment, settings, cells in chosen:
         place = Path(folder) / experiment.name if folder else None
-        store = Store(place)
         about = facts(experiment, settings, str(config.get("size", "paper")))
-        run_trials(
-            experiment.name, cells, store, lambda c: run_cell(c, federation), about
-        )
-        text = write_experiment(experiment, Results(settings, store), about, place)
+        with alone(place):
+            store = Store(place)
+            run_trials(
+                experiment.name, cells, store, lambda c: run_cell(c, federation), about
+            )
+            text = write_experiment(experiment, Results(settings, store), about, place)
         print(f"\n{text}\n", flush=True)
         if place is not None:
             log.info("wrote results.json, table.md and figures to %s", place)

@@ -23,6 +23,8 @@ class Claim:
         Whether the claim holds, decided by what was measured.
     reason : str
         Why, in one sentence.
+    beyond : bool
+        Whether it is our own question and not a claim of the paper.
     """
 
     what: str
@@ -30,10 +32,13 @@ class Claim:
     measured: str
     holds: bool
     reason: str
+    beyond: bool = False
 
     @property
     def verdict(self) -> str:
         """Return the verdict, always with its reason."""
+        if self.beyond:
+            return self.reason
         return f"{'holds' if self.holds else 'does not hold'}: {self.reason}"
 
 
@@ -58,8 +63,12 @@ def percent(value: float) -> str:
     --------
     >>> percent(0.0071), percent(-1e-9), percent(float("inf")), percent(25.0)
     ('+0.71%', '+0.00%', 'diverges', '+2,500%')
+    >>> percent(float("nan"))
+    'not run'
     """
-    if value != value or value > 1e9:
+    if value != value:
+        return "not run"
+    if value > 1e9:
         return "diverges"
     if abs(value) < 5e-5:
         value = 0.0
@@ -74,4 +83,4 @@ def megabytes(size: float) -> str:
     >>> megabytes(848_180), megabytes(11_414)
     ('0.848 MB', '0.0114 MB')
     """
-    return f"{size / 1e6:.3g} MB"
+    return "not run" if size != size else f"{size / 1e6:.3g} MB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -31,7 +32,10 @@ def run_trials(
     began, done = time.monotonic(), 0
     for number, cell in enumerate(todo, start=1):
         if store.find(cell) is None:
-            store.add(cell, run(cell))
+            outcome = run(cell)
+            outcome.facts["load"] = round(os.getloadavg()[0], 2)
+            outcome.facts["versions"] = about.get("versions", {})
+            store.add(cell, outcome)
             store.save(cells, about)
         done += cell.messages
         spent = time.monotonic() - began

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..cells import Cell
+from ..cells import Cell, Outcome
 from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, style
 from ..formulas import fedavg_upload, one_shot_upload, paper_upload
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, UNSCALED, Method
-from ..results import Results
+from ..results import Results, round_range
 from ..settings import Settings
 from ..tables import Claim, megabytes, percent, same, table
 
@@ -87,8 +87,7 @@ def _verdict(results: Results) -> str:
 
 
 def _claims(results: Results) -> list[Claim]:
-    settings = results.settings
-    if not as_in_the_paper(settings, _SIZES["paper"]):
+    if not as_in_the_paper(results.settings, _SIZES["paper"]):
         return []
     return [
         _exactness(results),
@@ -113,38 +112,42 @@ def _accuracy(results: Results) -> list[Claim]:
     claims = []
     for method in _methods(results.settings):
         claimed = _CLAIMED_MSE.get((method.name, method.rounds))
-        both = len(results.settings.penalty) == 2
-        if claimed is None or method.penalty != SCALED or method.batch_size or not both:
+        if claimed is None or method.penalty != SCALED or method.batch_size:
             continue
         unscaled = replace(method, penalty=UNSCALED)
-        honest, other = results.excess(method), results.excess(unscaled)
+        honest, other = results.excess(method).mean, results.excess(unscaled).mean
         gap = claimed / 0.0100 - 1
-        reached = honest.mean > 0.5 * gap
-        of_the_penalty = not reached and other.mean > 0.5 * gap
         claims.append(
             Claim(
                 f"{method.name}-{method.rounds}, test MSE",
                 f"{claimed:.4f} ({percent(gap)})",
                 f"σ/n {results.mse(method).text()}, σ {results.mse(unscaled).text()}",
-                reached,
-                f"above the oracle by {percent(honest.mean)} with σ/n, "
-                f"{percent(other.mean)} with σ unscaled"
-                + (": the gap is that of the penalty" if of_the_penalty else ""),
+                same(gap, honest, 0.5),
+                f"above the oracle by {percent(honest)} with σ/n and by "
+                f"{percent(other)} with σ unscaled",
             )
         )
-    last = max(results.settings.rounds)
-    honest = results.excess(results.settings.iterative("FedAvg", SCALED, last))
-    claims.append(
-        Claim(
-            "the gap of FedAvg persists",
-            "2-3% after any number of rounds",
-            f"{percent(honest.mean)} after {last} rounds with σ/n",
-            honest.mean > 0.01,
-            "with the same objective as One-Shot FedAvg gets there; the gap is an "
-            "artefact of a penalty that is not divided by n",
-        )
+    return [*claims, _persistence(results)]
+
+
+def _persistence(results: Results) -> Claim:
+    settings = results.settings
+    last = max(settings.rounds)
+    honest, other = (
+        results.excess(settings.iterative("FedAvg", penalty, last)).mean
+        for penalty in (SCALED, UNSCALED)
     )
-    return claims
+    persists = honest > 0.01
+    return Claim(
+        "FedAvg's gap persists",
+        "2-3% after any number of rounds",
+        f"{percent(honest)} after {last} rounds with σ/n",
+        persists,
+        "it is still there"
+        if persists
+        else f"on One-Shot's objective FedAvg gets there; the {percent(other)} that "
+        "stay with σ unscaled are the price of that other objective, not of iterating",
+    )
 
 
 def _bytes(results: Results) -> list[Claim]:
@@ -171,10 +174,9 @@ def _bytes(results: Results) -> list[Claim]:
             f"FedAvg-{rounds}, bytes",
             "8.00 MB",
             f"{megabytes(fedavg_up)} up",
-            same(8e6, formula, 0.01),
-            f"upload only by the formula ({megabytes(formula)}); a message of "
-            f"{8 * d} bytes of numbers is {fedavg_up / clients / rounds:.0f} bytes "
-            "as Flower serializes it",
+            same(8e6, fedavg_up, 0.1),
+            f"right by the formula ({megabytes(formula)} up), but {8 * d} bytes of "
+            f"numbers are {fedavg_up / clients / rounds:.0f} as Flower serializes them",
         )
     )
     both = results.spread(ONE_SHOT, lambda o: o.bytes_up + o.bytes_down).mean
@@ -197,20 +199,18 @@ def _seconds(results: Results) -> list[Claim]:
     settings = results.settings
     one = results.spread(ONE_SHOT, lambda o: o.seconds)
     claims = []
-    for rounds, claimed in ((100, "0.26 s, 87 times"), (500, "1.25 s, 400 times")):
-        if rounds not in settings.rounds:
-            continue
+    for rounds, seconds, times in ((100, 0.26, 87), (500, 1.25, 400)):
         method = settings.iterative("FedAvg", SCALED, rounds)
         many = results.spread(method, lambda o: o.seconds)
         ratio = many.mean / one.mean
         claims.append(
             Claim(
                 f"seconds, FedAvg-{rounds} against One-Shot",
-                claimed,
+                f"{seconds} s, {times} times",
                 f"{many.text(1)} against {one.text(3)}: {ratio:.0f} times",
-                ratio >= 50,
-                "in real Flower rounds (the paper timed loops in one process); waiting "
-                "for nodes is included, evaluation is not",
+                same(times, ratio, 0.3),
+                "as a ratio; the paper timed loops in one process, here they are "
+                "rounds of Flower, One-Shot's wait for nodes included",
             )
         )
     return claims
@@ -234,6 +234,7 @@ def _tables(results: Results) -> str:
             megabytes(down) if down else "-",
             f"{(up + down) / clients / 1e3:.4g} kB" if up else "-",
             results.spread(method, lambda o: o.seconds).text(3),
+            round_range(results.rounds_to(method, 0.01)) if method.penalty else "-",
             str(mse.trials),
         ]
 
@@ -249,6 +250,7 @@ def _tables(results: Results) -> str:
             "down, all",
             "both, per client",
             "seconds",
+            "rounds to within 1%",
             "trials",
         ],
         rows,
@@ -259,27 +261,42 @@ def _figures(results: Results) -> dict[str, Figure]:
     settings = results.settings
     title = "Test error above the oracle, by what it costs"
     figure, (left, right) = axes(2, title=title)
-    for axis, cost in (
-        (left, lambda o: (o.bytes_up + o.bytes_down) / 1e6),
-        (right, lambda o: o.seconds),
-    ):
+    floor = 1e-3
+    for axis, cost in ((left, _megabytes), (right, _wall_clock)):
         for run in _runs(settings):
             steps = [replace(run, rounds=r) for r in _checkpoints(run.rounds)]
             known = [m for m in steps if results.outcomes(m)]
-            axis.plot(
-                [results.spread(m, cost).mean for m in known],
-                [max(100 * results.excess(m).mean, 1e-4) for m in known],
-                **style(run) | {"marker": ""},
+            spreads = [results.excess(m) for m in known]
+            x = [results.spread(m, cost).mean for m in known]
+            look = style(run) | {"marker": ""}
+            axis.plot(x, [max(100 * s.mean, floor) for s in spreads], **look)
+            axis.fill_between(
+                x,
+                [max(100 * (s.mean - s.sd), floor) for s in spreads],
+                [max(100 * (s.mean + s.sd), floor) for s in spreads],
+                color=look["color"],
+                alpha=0.15,
+                lw=0,
             )
-        x = results.spread(ONE_SHOT, cost).mean
-        axis.plot([x], [1e-4], **style(ONE_SHOT) | {"ls": "", "ms": 15})
+        shown = max(100 * results.excess(ONE_SHOT).mean, floor)
+        look = style(ONE_SHOT) | {"ls": "", "ms": 15, "clip_on": False}
+        axis.plot([results.spread(ONE_SHOT, cost).mean], [shown], **look)
         axis.set_xscale("log")
         axis.set_yscale("log")
+        axis.set_ylim(bottom=floor)
     left.set_xlabel("MB, both ways, all clients")
     right.set_xlabel("seconds")
-    left.set_ylabel("test MSE above the oracle, % (at most 0.0001 drawn there)")
+    left.set_ylabel("test MSE above the oracle, % (0.001: or less)")
     left.legend(frameon=False, fontsize=8)
     return {"baselines": figure}
+
+
+def _megabytes(outcome: Outcome) -> float:
+    return (outcome.bytes_up + outcome.bytes_down) / 1e6
+
+
+def _wall_clock(outcome: Outcome) -> float:
+    return outcome.seconds
 
 
 def _checkpoints(rounds: int) -> list[int]:
