@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import InProcessGrid, node_context
-from fedridge_simulations.cells import Cell, Outcome, Store, load_outcomes
+from fedridge_simulations.cells import Cell, Outcome, Store, alone, load_outcomes
 from fedridge_simulations.client_app import app as client_app
 from fedridge_simulations.cohort import Federation
 from fedridge_simulations.experiments import EXPERIMENTS
@@ -30,6 +30,7 @@ from fedridge_simulations.problem import Problem, client_rows, pooled_rows
 from fedridge_simulations.projection_matrix import project, projection_matrix
 from fedridge_simulations.properties import PROPERTIES, properties_table
 from fedridge_simulations.report import load, render, write_report
+from fedridge_simulations.results import Results
 from fedridge_simulations.run import run_cell
 from fedridge_simulations.server_app import choose, facts
 from fedridge_simulations.settings import Settings, SettingsError, override
@@ -410,6 +411,126 @@ def test_an_experiment_that_was_stopped_early_has_no_verdict(tmp_path: Path) -> 
     assert not (tmp_path / "dropout" / "table.md").exists()
 
 
+def test_cells_with_other_numbers_of_clients_wait_for_their_own_run(
+    tmp_path: Path,
+) -> None:
+    config = {"experiment": "scalability", "size": "toy"}
+    ((experiment, settings, cells),) = choose(config)
+    store, about = Store(tmp_path / "scalability"), facts(experiment, settings, "toy")
+    left = run_trials("x", cells, store, fake_outcome, about, only_clients=2)
+    assert left == sum(cell.problem.clients != 2 for cell in cells) > 0
+    render(tmp_path)
+    assert not (tmp_path / "scalability" / "table.md").exists()
+    assert run_trials("x", cells, store, fake_outcome, about) == 0
+
+
+def test_two_runs_do_not_work_in_one_folder(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path),
+        pytest.raises(FedRidgeError, match="another run"),
+        alone(tmp_path),
+    ):
+        raise AssertionError
+    with alone(tmp_path), alone(None):
+        pass
+
+
+# ---- claims follow what was measured -------------------------------------------------
+
+
+def fake_outcome(cell: Cell) -> Outcome:
+    """Return numbers like real ones; every method ends a little above the oracle."""
+    rounds, excess = cell.method.rounds, 0.002 * (cell.method.penalty != "")
+    trace = [0.01 * (1 + excess + 100 * 0.9**r) for r in range(1, rounds + 1)]
+    single = not cell.method.penalty and cell.method.name != "Conjugate gradients"
+    if single:
+        trace = []
+    marks = {r: [0.2 * r, 900.0 * r, 900.0 * r] for r in range(1, rounds + 1)}
+    return Outcome(
+        test_mse=trace[-1] if trace else 0.01,
+        distance=1e-15 if cell.method == ONE_SHOT else 0.1,
+        seconds=0.2 * rounds,
+        bytes_up=900 * rounds,
+        bytes_down=900 * rounds,
+        mse_by_round=trace,
+        distance_by_round=list(trace),
+        marks={} if single else marks,
+        facts={"learning_rate": 0.01} if cell.method.tuned else {},
+    )
+
+
+CHANGES: list[dict[str, Any]] = [
+    {},
+    {"trials": 1},
+    {"penalty": "scaled"},
+    {"penalty": "unscaled"},
+    {"methods": "FedAdam"},
+    {"gamma": 2.0},
+    {"rounds": 12},
+]
+
+
+@pytest.mark.parametrize("size", ["paper", "toy"])
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_override_can_be_shown(name: str, size: str) -> None:
+    for change in CHANGES:
+        if "methods" in change and name in ("privacy", "scalability", "projection"):
+            with pytest.raises(SettingsError, match="methods is always FedAvg"):
+                choose({"experiment": name, "size": size, **change})
+            continue
+        config = {"experiment": name, "size": size, **change}
+        ((experiment, settings, cells),) = choose(config)
+        store = Store(None)
+        for cell in cells:
+            if store.find(cell) is None:
+                store.add(cell, fake_outcome(cell))
+        results, about = Results(settings, store), facts(experiment, settings, size)
+        text = write_experiment(experiment, results, about, None)
+        assert "nan" not in text
+        claims = experiment.claims(results)
+        if size != "paper" or "methods" in change or "rounds" in change:
+            assert not claims, "only the paper's own settings are held against it"
+        if claims:
+            assert "not run" not in text
+            assert len(experiment.verdict(results)) > 40
+
+
+@pytest.mark.parametrize("change", [{}, {"trials": 1, "penalty": "unscaled"}], ids=str)
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_experiment_has_figures(
+    name: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    ((experiment, settings, cells),) = choose(
+        {"experiment": name, "size": "toy", **change}
+    )
+    store = Store(None)
+    for cell in cells:
+        store.add(cell, fake_outcome(cell))
+    for figure in experiment.figures(Results(settings, store)).values():
+        figure.savefig(tmp_path / "figure.png", dpi=20)
+        assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_a_claim_is_decided_by_the_numbers() -> None:
+    """The same experiment with a FedAvg that stays 2.5% above the oracle."""
+    ((experiment, settings, cells),) = choose({"experiment": "baselines"})
+
+    def gap(excess: float) -> bool:
+        store = Store(None)
+        for cell in cells:
+            outcome = fake_outcome(cell)
+            if cell.method.penalty:
+                outcome.test_mse = 0.01 * (1 + excess)
+                outcome.mse_by_round = [outcome.test_mse] * cell.method.rounds
+            store.add(cell, outcome)
+        claims = experiment.claims(Results(settings, store))
+        (claim,) = (c for c in claims if c.what == "FedAvg's gap persists")
+        return claim.holds
+
+    assert gap(0.025)
+    assert not gap(0.0001)
+
+
 # ---- every experiment, at toy size, in real Flower -----------------------------------
 
 
@@ -450,8 +571,8 @@ def test_an_experiment_in_flower(toy: Path, name: str) -> None:
     assert "One-Shot" in table or name == "privacy"
     assert "σ/n" in table
     assert "flwr 1." in table
-    widths = {line.count("|") for line in re.findall(r"^\|.*\|$", table, re.M)}
-    assert widths
+    for block in re.findall(r"(?:^\|.*\|\n)+", table, re.MULTILINE):
+        assert len({line.count("|") for line in block.splitlines()}) == 1
     pictures = list((toy / name).glob("*.png"))
     assert pictures
     assert all(p.with_suffix(".svg").exists() for p in pictures)

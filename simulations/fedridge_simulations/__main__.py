@@ -61,24 +61,21 @@ def _parts(config: dict[str, object]) -> list[tuple[int, dict[str, object]]]:
     """Return (number of clients, run-config) of each simulation.
 
     A simulator with five hundred idle clients is slow for ten: where the number of
-    clients is swept, each has a simulation of its own, and a last run puts all of it
-    together.
+    clients is swept, each has a simulation of its own.
     """
-    by_clients: dict[int, list[str]] = {}
-    parts: list[tuple[int, dict[str, object]]] = []
+    together: dict[int, list[str]] = {}
+    alone: list[tuple[int, dict[str, object]]] = []
     for experiment, _, cells in choose(config):
         numbers = sorted({cell.problem.clients for cell in cells})
         if len(numbers) == 1:
-            by_clients.setdefault(numbers[0], []).append(experiment.name)
-            continue
-        alone = {**config, "experiment": experiment.name}
-        parts += [(number, {**alone, "clients": str(number)}) for number in numbers]
-        parts.append((numbers[-1], alone))
-    together = [
+            together.setdefault(numbers[0], []).append(experiment.name)
+        else:
+            part = {**config, "experiment": experiment.name}
+            alone += [(number, {**part, "only-clients": number}) for number in numbers]
+    return [
         (clients, {**config, "experiment": ", ".join(names)})
-        for clients, names in by_clients.items()
-    ]
-    return together + parts
+        for clients, names in together.items()
+    ] + alone
 
 
 if __name__ == "__main__":

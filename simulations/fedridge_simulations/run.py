@@ -54,7 +54,7 @@ class _Trace:
         self.distance.append(distance if np.isfinite(distance) else float("inf"))
         self.mse.append(self._rows.test_error(coef))
         rounds = len(self.mse)
-        if rounds % _MARK_EVERY == 0 or rounds == self._rounds:
+        if rounds <= _MARK_EVERY or rounds % _MARK_EVERY == 0:
             up, down = self._bytes()
             self.marks[rounds] = [round(seconds, 3), up, down]
         self._paused += time.perf_counter() - paused

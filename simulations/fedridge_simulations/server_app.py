@@ -21,7 +21,14 @@ from .experiments import EXPERIMENTS
 from .output import write_experiment
 from .results import Results
 from .run import run_cell
-from .settings import SIZES, Settings, SettingsError, output_folder, override
+from .settings import (
+    SIZES,
+    Settings,
+    SettingsError,
+    only_clients,
+    output_folder,
+    override,
+)
 from .trials import run_trials
 
 __all__ = ["app", "choose", "facts"]
@@ -33,18 +40,26 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run, print and write."""
     config = context.run_config
-    folder = output_folder(config)
+    folder, only = output_folder(config), only_clients(config)
     chosen = choose(config)
-    clients = max(c.problem.clients for _, _, cells in chosen for c in cells)
-    federation = Federation(grid, clients)
+    needed = {c.problem.clients for _, _, cells in chosen for c in cells}
+    federation = Federation(grid, only or max(needed))
     for experiment, settings, cells in chosen:
         place = Path(folder) / experiment.name if folder else None
         about = facts(experiment, settings, str(config.get("size", "paper")))
         with alone(place):
             store = Store(place)
-            run_trials(
-                experiment.name, cells, store, lambda c: run_cell(c, federation), about
+            left = run_trials(
+                experiment.name,
+                cells,
+                store,
+                lambda cell: run_cell(cell, federation),
+                about,
+                only,
             )
+            if left:
+                log.info("%s: %d cells are left for other runs", experiment.name, left)
+                continue
             text = write_experiment(experiment, Results(settings, store), about, place)
         print(f"\n{text}\n", flush=True)
         if place is not None:

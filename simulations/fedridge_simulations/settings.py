@@ -12,7 +12,14 @@ from fedridge_flwr.errors import FedRidgeError
 from .method import BOTH_READINGS, SCALED, UNSCALED, Method, stock_strategies
 from .problem import Problem
 
-__all__ = ["SIZES", "Settings", "SettingsError", "output_folder", "override"]
+__all__ = [
+    "SIZES",
+    "Settings",
+    "SettingsError",
+    "only_clients",
+    "output_folder",
+    "override",
+]
 
 SIZES = ("paper", "quick", "toy")
 _PENALTIES = {"scaled": SCALED, "unscaled": UNSCALED}
@@ -80,7 +87,9 @@ class Settings:
             name: axis[name] if name in axis else self.one(name)
             for name in _PROBLEM_FIELDS
         }
-        return Problem(seed=self.seed + trial, **values)
+        problem = Problem(seed=self.seed + trial, **values)
+        _check_problem(problem)
+        return problem
 
     def iterative(self, name: str, penalty: str, rounds: int, **other: Any) -> Method:
         """Return one of Flower's strategies with these settings of local training."""
@@ -101,6 +110,20 @@ class Settings:
             for name in self.methods
             for penalty in self.penalty
         ]
+
+
+def _check_problem(problem: Problem) -> None:
+    if not 1 <= problem.test_rows <= problem.rows - 2:
+        raise SettingsError(
+            f"{problem.rows} rows with a test-fraction of {problem.test_fraction:g} "
+            f"leave {problem.test_rows} test and {problem.rows - problem.test_rows} "
+            "training rows of each client: at least 1 and 2 are needed."
+        )
+    if problem.features_seen > problem.features:
+        raise SettingsError(
+            f"run-config features-seen must be at most features ({problem.features}), "
+            f"got {problem.features_seen}."
+        )
 
 
 def override(defaults: Settings, run_config: Mapping[str, Any]) -> Settings:
@@ -143,6 +166,14 @@ def output_folder(run_config: Mapping[str, Any]) -> str:
             folder,
         )
     return str(folder)
+
+
+def only_clients(run_config: Mapping[str, Any]) -> int:
+    """Return the number of clients whose cells alone are to be run, 0 for all."""
+    value = run_config.get("only-clients", 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        _refuse("only-clients", "a whole number of at least 0 (0: all)", value)
+    return int(value)
 
 
 def _key(name: str) -> str:

@@ -21,10 +21,16 @@ def run_trials(
     store: Store,
     run: Callable[[Cell], Outcome],
     about: dict[str, Any],
-) -> None:
-    """Run the cells that are not in the store yet; the file is written after each."""
+    only_clients: int = 0,
+) -> int:
+    """Run the cells that are not in the store yet; the file is written after each.
+
+    With `only_clients` those with another number of clients are left for later.
+    Returns how many cells are still to be run.
+    """
     cells = list(dict.fromkeys(cells))
-    todo = [cell for cell in cells if store.find(cell) is None]
+    missing = [cell for cell in cells if store.find(cell) is None]
+    todo = [c for c in missing if only_clients in (0, c.problem.clients)]
     # Trial by trial: whoever stops early has all methods of the first trials.
     todo.sort(key=lambda cell: cell.problem.seed)
     total = sum(cell.messages for cell in todo)
@@ -50,6 +56,7 @@ def run_trials(
             _words(spent * (total - done) / max(done, 1)),
         )
     store.save(cells, about)
+    return len(missing) - len(todo)
 
 
 def _words(seconds: float) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..cells import Cell
 from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, series, style
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, UNSCALED, Method
-from ..problem import centralized, pooled_rows
+from ..problem import Problem, centralized, pooled_rows
 from ..results import Results, spread
 from ..settings import Settings
 from ..tables import Claim, percent, same, table
@@ -231,15 +232,23 @@ def _stronger(results: Results, point: dict[str, Any]) -> Claim:
 
 def _limit_excess(results: Results, tuned: Method, point: dict[str, Any]) -> float:
     """Return where endless rounds with the tuned steps would end, above the oracle."""
-    found = []
-    for trial, outcome in results.by_trial(tuned, **point).items():
-        problem = results.settings.problem(trial, **point)
-        limit = AveragedDescent(problem, tuned).limit(outcome.facts["learning_rate"])
-        rows = pooled_rows(problem)
-        oracle = rows.test_error(centralized(problem))
-        error = float("inf") if limit is None else rows.test_error(limit)
-        found.append(error / oracle - 1)
+    steps = {
+        trial: outcome.facts["learning_rate"]
+        for trial, outcome in results.by_trial(tuned, **point).items()
+    }
+    found = [
+        _limit(results.settings.problem(trial, **point), tuned, step)
+        for trial, step in steps.items()
+    ]
     return spread(found).mean
+
+
+@lru_cache(maxsize=256)
+def _limit(problem: Problem, method: Method, step: float) -> float:
+    coef = AveragedDescent(problem, method).limit(step)
+    rows = pooled_rows(problem)
+    error = float("inf") if coef is None else rows.test_error(coef)
+    return error / rows.test_error(centralized(problem)) - 1
 
 
 def _name(point: dict[str, Any], settings: Settings) -> str:
