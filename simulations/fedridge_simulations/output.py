@@ -51,7 +51,9 @@ def describe(about: Mapping[str, Any]) -> str:
         "penalty alpha on the mean loss, another objective, under which a gap like the "
         "paper's stays. Flower's own strategies, unmodified; full batch unless a batch "
         "size is named. Test rows are never trained on. Bytes are those of serialized "
-        "messages of all clients. Times exclude a warm-up and the server's evaluation."
+        "messages of all clients. What is above the oracle is so trial by trial; means "
+        "over different numbers of trials do not compare. Times exclude a warm-up and "
+        "the server's evaluation."
         f"\n{versions}; {machine['cpus']} CPUs, {machine['memory_gib']} GiB."
     )
 
