@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedridge_flwr.app import task
 from fedridge_flwr.app.synthetic import paper_rows
 
 __all__ = ["ClientRows", "Problem", "centralized", "client_rows", "pooled_rows"]
@@ -68,14 +69,8 @@ class Problem:
         return (self.rows - self.test_rows) * len(self.participants)
 
 
-@dataclass(frozen=True)
-class ClientRows:
-    """Training and test rows."""
-
-    X: Array
-    y: Array
-    X_test: Array
-    y_test: Array
+class ClientRows(task.ClientRows):
+    """Training and test rows, and how well a model does on the test rows."""
 
     def test_error(self, coef: Array) -> float:
         """Return the mean squared error on the test rows, infinite if diverged."""

@@ -14,6 +14,7 @@ from .problem import Problem
 
 __all__ = [
     "SIZES",
+    "TOY",
     "Settings",
     "SettingsError",
     "only_clients",
@@ -110,6 +111,17 @@ class Settings:
             for name in self.methods
             for penalty in self.penalty
         ]
+
+
+TOY = Settings(
+    trials=2,
+    iterative_trials=1,
+    clients=(4,),
+    rows=(60,),
+    features=(6,),
+    rounds=(3,),
+)
+"""Settings that run in seconds, for tests."""
 
 
 def _check_problem(problem: Problem) -> None:

@@ -11,7 +11,7 @@ from ..figures import axes, style
 from ..formulas import fedavg_upload, one_shot_upload, paper_upload
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, UNSCALED, Method
 from ..results import Results, round_range
-from ..settings import Settings
+from ..settings import TOY, Settings
 from ..tables import Claim, megabytes, percent, same, table
 
 if TYPE_CHECKING:
@@ -29,15 +29,7 @@ _CLAIMED_MSE = {
 _SIZES = {
     "paper": Settings(rounds=(100, 200, 500)),
     "quick": Settings(trials=3, iterative_trials=1, rounds=(50, 100)),
-    "toy": Settings(
-        trials=2,
-        iterative_trials=1,
-        clients=(4,),
-        rows=(60,),
-        features=(6,),
-        rounds=(2, 3),
-        batch_size=(16,),
-    ),
+    "toy": replace(TOY, rounds=(2, 3), batch_size=(16,)),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cells import Cell
@@ -11,7 +12,7 @@ from ..figures import axes, series
 from ..formulas import break_even_rounds, fedavg_upload, one_shot_upload, paper_upload
 from ..method import ONE_SHOT, SCALED, Method
 from ..results import Results, Spread
-from ..settings import Settings
+from ..settings import TOY, Settings
 from ..tables import Claim, megabytes, same, table
 
 if TYPE_CHECKING:
@@ -37,14 +38,8 @@ _SIZES = {
         rounds=(20,),
         methods=("FedAvg",),
     ),
-    "toy": Settings(
-        trials=1,
-        iterative_trials=1,
-        clients=(3,),
-        rows=(130,),
-        features=(5, 100),
-        rounds=(2,),
-        methods=("FedAvg",),
+    "toy": replace(
+        TOY, rows=(130,), features=(5, 100), rounds=(2,), methods=("FedAvg",)
     ),
 }
 

@@ -9,7 +9,7 @@ from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, curve, oracle_line, style
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, UNSCALED
 from ..results import Results, round_range, spread
-from ..settings import Settings
+from ..settings import TOY, Settings
 from ..tables import Claim, percent, table
 
 if TYPE_CHECKING:
@@ -20,14 +20,7 @@ __all__ = ["EXPERIMENT"]
 _SIZES = {
     "paper": Settings(iterative_trials=3, rounds=(300,)),
     "quick": Settings(trials=1, iterative_trials=1, rounds=(100,)),
-    "toy": Settings(
-        trials=1,
-        iterative_trials=1,
-        clients=(4,),
-        rows=(60,),
-        features=(6,),
-        rounds=(3,),
-    ),
+    "toy": TOY,
 }
 
 

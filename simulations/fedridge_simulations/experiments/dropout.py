@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cells import Cell
@@ -9,7 +10,7 @@ from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, series
 from ..method import CENTRALIZED, ONE_SHOT, SCALED
 from ..results import Results
-from ..settings import Settings
+from ..settings import TOY, Settings
 from ..tables import Claim, percent, table
 
 if TYPE_CHECKING:
@@ -31,16 +32,7 @@ _SIZES = {
         rounds=(30,),
         methods=("FedAvg",),
     ),
-    "toy": Settings(
-        trials=2,
-        iterative_trials=1,
-        clients=(4,),
-        rows=(60,),
-        features=(6,),
-        missing=(0.0, 0.5),
-        rounds=(2,),
-        methods=("FedAvg",),
-    ),
+    "toy": replace(TOY, missing=(0.0, 0.5), methods=("FedAvg",)),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cells import Cell
@@ -9,7 +10,7 @@ from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, curve, style
 from ..method import ONE_SHOT, Method
 from ..results import Results
-from ..settings import Settings
+from ..settings import TOY, Settings
 from ..tables import Claim, megabytes, percent, table
 
 if TYPE_CHECKING:
@@ -22,15 +23,7 @@ _SIZES = {
     "quick": Settings(
         trials=2, iterative_trials=1, rounds=(20, 100), methods=("FedAvg",)
     ),
-    "toy": Settings(
-        trials=2,
-        iterative_trials=1,
-        clients=(4,),
-        rows=(60,),
-        features=(6,),
-        rounds=(8, 3),
-        methods=("FedAvg",),
-    ),
+    "toy": replace(TOY, rounds=(8, 3), methods=("FedAvg",)),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from ..figures import axes, series, style
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, UNSCALED, Method
 from ..problem import Problem, centralized, pooled_rows
 from ..results import Results, spread
-from ..settings import Settings
+from ..settings import TOY, Settings
 from ..tables import Claim, percent, same, table
 from ..tuning import AveragedDescent
 
@@ -44,16 +45,7 @@ _SIZES = {
         rounds=(40,),
         methods=("FedAvg",),
     ),
-    "toy": Settings(
-        trials=2,
-        iterative_trials=1,
-        clients=(4,),
-        rows=(60,),
-        features=(6,),
-        gamma=(0.0, 1.0, 10.0),
-        features_seen=(0, 3),
-        rounds=(3,),
-    ),
+    "toy": replace(TOY, gamma=(0.0, 1.0, 10.0), features_seen=(0, 3)),
 }
 
 

@@ -15,7 +15,7 @@ from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from ..paper_privacy import noise_sd, true_epsilon
 from ..problem import pooled_rows
 from ..results import Results
-from ..settings import Settings
+from ..settings import TOY, Settings
 from ..tables import Claim, same, table
 
 if TYPE_CHECKING:
@@ -47,16 +47,7 @@ _SIZES = {
         rounds=(100,),
         methods=("FedAvg",),
     ),
-    "toy": Settings(
-        trials=2,
-        iterative_trials=1,
-        clients=(4,),
-        rows=(60,),
-        features=(6,),
-        epsilon=(1.0, 10.0),
-        rounds=(3,),
-        methods=("FedAvg",),
-    ),
+    "toy": replace(TOY, epsilon=(1.0, 10.0), methods=("FedAvg",)),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedridge_flwr.app.synthetic import NOISE_SD
@@ -12,7 +13,7 @@ from ..figures import axes, oracle_line, series, style
 from ..formulas import fedavg_upload, paper_upload
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from ..results import Results
-from ..settings import Settings, SettingsError
+from ..settings import TOY, Settings, SettingsError
 from ..tables import Claim, megabytes, percent, same, table
 
 if TYPE_CHECKING:
@@ -47,16 +48,8 @@ _SIZES = {
         rounds=(20,),
         methods=("FedAvg",),
     ),
-    "toy": Settings(
-        trials=1,
-        iterative_trials=1,
-        clients=(3,),
-        rows=(60,),
-        features=(8,),
-        projection=(3, 8),
-        spectrum=(0.0, 2.25),
-        rounds=(2,),
-        methods=("FedAvg",),
+    "toy": replace(
+        TOY, features=(8,), projection=(3, 8), spectrum=(0.0, 2.25), methods=("FedAvg",)
     ),
 }
 

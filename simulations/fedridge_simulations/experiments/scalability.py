@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..experiment import Experiment, as_in_the_paper, head_to_head, only_fedavg
 from ..figures import axes, series
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from ..results import Results
-from ..settings import Settings
+from ..settings import TOY, Settings
 from ..tables import Claim, same, table
 
 if TYPE_CHECKING:
@@ -55,16 +56,7 @@ _SIZES = {
         rounds=(20,),
         methods=("FedAvg",),
     ),
-    "toy": Settings(
-        trials=1,
-        iterative_trials=1,
-        clients=(2, 4),
-        rows=(60,),
-        features=(6,),
-        rounds=(2,),
-        sampled=(2,),
-        methods=("FedAvg",),
-    ),
+    "toy": replace(TOY, clients=(2, 4), rounds=(2,), sampled=(2,), methods=("FedAvg",)),
 }
 # Every client in every round is what costs hours: above this many clients in one
 # trial and one reading only. The sampled runs have all of them.
