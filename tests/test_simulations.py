@@ -455,7 +455,7 @@ def fake_outcome(cell: Cell) -> Outcome:
         mse_by_round=trace,
         distance_by_round=list(trace),
         marks={} if single else marks,
-        facts={"learning_rate": 0.01} if cell.method.tuned else {},
+        facts={"load": 1.0} | ({"learning_rate": 0.01} if cell.method.tuned else {}),
     )
 
 
@@ -509,6 +509,21 @@ def test_every_experiment_has_figures(
     for figure in experiment.figures(Results(settings, store)).values():
         figure.savefig(tmp_path / "figure.png", dpi=20)
         assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_times_of_a_busy_machine_are_not_shown() -> None:
+    ((_, settings, cells),) = choose({"experiment": "baselines", "size": "toy"})
+    store = Store(None)
+    for cell in cells:
+        outcome = fake_outcome(cell)
+        outcome.facts["load"] = 1.0 if cell.problem.seed else 9.0
+        store.add(cell, outcome)
+    results = Results(settings, store)
+    assert results.seconds(ONE_SHOT).trials == 1
+    assert results.mse(ONE_SHOT).trials == 2
+    assert (
+        results.seconds(settings.iterative("FedAvg", SCALED, 3)).text() == "not timed"
+    )
 
 
 def test_a_claim_is_decided_by_the_numbers() -> None:

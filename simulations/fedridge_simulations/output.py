@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .experiment import Experiment
-from .results import Results
+from .results import QUIET, Results
 from .tables import claims_table
 
 __all__ = ["describe", "write_experiment"]
@@ -53,7 +53,8 @@ def describe(about: Mapping[str, Any]) -> str:
         "size is named. Test rows are never trained on. Bytes are those of serialized "
         "messages of all clients. What is above the oracle is so trial by trial; means "
         "over different numbers of trials do not compare. Times exclude a warm-up and "
-        "the server's evaluation."
+        "the server's evaluation, and are those of trials that had the machine to "
+        f"themselves (load average of at most {QUIET:g})."
         f"\n{versions}; {machine['cpus']} CPUs, {machine['memory_gib']} GiB."
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,10 @@ from .cells import Cell, Outcome, Store
 from .method import CENTRALIZED, ONE_SHOT, Method
 from .settings import Settings
 
-__all__ = ["Results", "Spread", "round_range", "spread"]
+__all__ = ["QUIET", "Results", "Spread", "round_range", "spread"]
+
+QUIET = 3.0
+"""Load average up to which a time is worth showing, on two cores."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Spread:
     mean: float
     sd: float
     trials: int
+    otherwise: str = "not run"
 
     def text(self, digits: int = 5) -> str:
         """Return mean ± sd, or that it diverged.
@@ -33,7 +37,7 @@ class Spread:
         '0.01017 ± 0.00016'
         """
         if not self.trials:
-            return "not run"
+            return self.otherwise
         if not math.isfinite(self.mean):
             return "diverges"
         small = 0 < abs(self.mean) < 10.0**-digits or abs(self.mean) >= 1e4
@@ -111,6 +115,16 @@ class Results:
         """Return the relative excess of test error over the oracle, trial by trial."""
         pairs = self.with_oracle(method, **axis)
         return spread(o.test_mse / oracle.test_mse - 1 for o, oracle in pairs)
+
+    def megabytes(self, method: Method, **axis: Any) -> Spread:
+        """Return what went both ways, of all clients together."""
+        return self.spread(method, lambda o: (o.bytes_up + o.bytes_down) / 1e6, **axis)
+
+    def seconds(self, method: Method, **axis: Any) -> Spread:
+        """Return wall clock over the trials that had the machine to themselves."""
+        found = self.outcomes(method, **axis)
+        quiet = [o.seconds for o in found if o.facts.get("load", math.inf) <= QUIET]
+        return replace(spread(quiet), otherwise="not timed")
 
     def rounds_to(self, method: Method, near: float, **axis: Any) -> list[int]:
         """Return for each trial the first round this near the oracle, 0 for never."""

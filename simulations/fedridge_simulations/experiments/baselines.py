@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..cells import Cell, Outcome
+from ..cells import Cell
 from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, style
 from ..formulas import fedavg_upload, one_shot_upload, paper_upload
@@ -189,11 +189,11 @@ def _bytes(results: Results) -> list[Claim]:
 
 def _seconds(results: Results) -> list[Claim]:
     settings = results.settings
-    one = results.spread(ONE_SHOT, lambda o: o.seconds)
+    one = results.seconds(ONE_SHOT)
     claims = []
     for rounds, seconds, times in ((100, 0.26, 87), (500, 1.25, 400)):
         method = settings.iterative("FedAvg", SCALED, rounds)
-        many = results.spread(method, lambda o: o.seconds)
+        many = results.seconds(method)
         ratio = many.mean / one.mean
         claims.append(
             Claim(
@@ -225,7 +225,7 @@ def _tables(results: Results) -> str:
             megabytes(up) if up else "-",
             megabytes(down) if down else "-",
             f"{(up + down) / clients / 1e3:.4g} kB" if up else "-",
-            results.spread(method, lambda o: o.seconds).text(3),
+            results.seconds(method).text(3),
             round_range(results.rounds_to(method, 0.01)) if method.penalty else "-",
             str(mse.trials),
         ]
@@ -254,12 +254,12 @@ def _figures(results: Results) -> dict[str, Figure]:
     title = "Test error above the oracle, by what it costs"
     figure, (left, right) = axes(2, title=title)
     floor = 1e-3
-    for axis, cost in ((left, _megabytes), (right, _wall_clock)):
+    for axis, cost in ((left, results.megabytes), (right, results.seconds)):
         for run in _runs(settings):
             steps = [replace(run, rounds=r) for r in _checkpoints(run.rounds)]
             known = [m for m in steps if results.outcomes(m)]
             spreads = [results.excess(m) for m in known]
-            x = [results.spread(m, cost).mean for m in known]
+            x = [cost(m).mean for m in known]
             look = style(run) | {"marker": ""}
             axis.plot(x, [max(100 * s.mean, floor) for s in spreads], **look)
             above = [100 * s.mean > floor for s in spreads]
@@ -274,7 +274,7 @@ def _figures(results: Results) -> dict[str, Figure]:
             )
         shown = max(100 * results.excess(ONE_SHOT).mean, floor)
         look = style(ONE_SHOT) | {"ls": "", "ms": 15, "clip_on": False}
-        axis.plot([results.spread(ONE_SHOT, cost).mean], [shown], **look)
+        axis.plot([cost(ONE_SHOT).mean], [shown], **look)
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_ylim(bottom=floor)
@@ -283,14 +283,6 @@ def _figures(results: Results) -> dict[str, Figure]:
     left.set_ylabel("test MSE above the oracle, % (0.001: or less)")
     left.legend(frameon=False, fontsize=8)
     return {"baselines": figure}
-
-
-def _megabytes(outcome: Outcome) -> float:
-    return (outcome.bytes_up + outcome.bytes_down) / 1e6
-
-
-def _wall_clock(outcome: Outcome) -> float:
-    return outcome.seconds
 
 
 def _checkpoints(rounds: int) -> list[int]:

@@ -152,7 +152,7 @@ def _bytes(results: Results, method: Method, d: int, way: str) -> float:
 
 
 def _time(results: Results, method: Method, d: int) -> Spread:
-    return results.spread(method, lambda o: o.seconds, features=d)
+    return results.seconds(method, features=d)
 
 
 def _tables(results: Results) -> str:
@@ -203,12 +203,7 @@ def _figures(results: Results) -> dict[str, Figure]:
     d = list(settings.features)
     figure, (left, right) = axes(2, title="Cost by the number of features")
     for method in (ONE_SHOT, *_iterative(settings)):
-        sizes = [
-            results.spread(
-                method, lambda o: (o.bytes_up + o.bytes_down) / 1e6, features=each
-            )
-            for each in d
-        ]
+        sizes = [results.megabytes(method, features=each) for each in d]
         series(left, d, sizes, method)
         series(right, d, [_time(results, method, each) for each in d], method)
     paper = [clients * (paper_upload(each) + 8 * each) / 1e6 for each in d]

@@ -104,8 +104,7 @@ def _verdict(results: Results) -> str:
     clients = max(settings.clients)
     everybody = settings.iterative("FedAvg", SCALED, settings.one("rounds"))
     one, many = (
-        results.spread(m, lambda o: o.seconds, clients=clients).mean
-        for m in (ONE_SHOT, everybody)
+        results.seconds(m, clients=clients).mean for m in (ONE_SHOT, everybody)
     )
     mse, oracle = (results.mse(m, clients=clients) for m in (everybody, CENTRALIZED))
     worse = mse.mean > 1.05 * oracle.mean
@@ -191,8 +190,8 @@ def _seconds(results: Results, points: list[int]) -> list[Claim]:
     everybody = settings.iterative("FedAvg", SCALED, settings.one("rounds"))
     claims = []
     for clients in points:
-        one = results.spread(ONE_SHOT, lambda o: o.seconds, clients=clients)
-        many = results.spread(everybody, lambda o: o.seconds, clients=clients)
+        one = results.seconds(ONE_SHOT, clients=clients)
+        many = results.seconds(everybody, clients=clients)
         ratio = many.mean / one.mean
         claimed = _CLAIMED_SECONDS[clients][1] / _CLAIMED_SECONDS[clients][0]
         claims.append(
@@ -222,9 +221,7 @@ def _tables(results: Results) -> str:
                     f"{results.worst_distance(clients=clients):.0e}"
                     if method == ONE_SHOT
                     else "-",
-                    results.spread(method, lambda o: o.seconds, clients=clients).text(
-                        2
-                    ),
+                    results.seconds(method, clients=clients).text(2),
                     str(mse.trials),
                 ]
             )
@@ -245,7 +242,7 @@ def _figures(results: Results) -> dict[str, Figure]:
         found = [k for k in clients if results.outcomes(method, clients=k)]
         errors = [results.mse(method, clients=k) for k in found]
         series(left, found, errors, method)
-        times = [results.spread(method, lambda o: o.seconds, clients=k) for k in found]
+        times = [results.seconds(method, clients=k) for k in found]
         series(right, found, times, method)
     expected = [_expected(settings, k) for k in clients]
     left.plot(clients, expected, color="0.3", ls=":", lw=1.2, label="theory")
