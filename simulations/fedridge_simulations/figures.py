@@ -86,6 +86,7 @@ def series(
             [v.mean for _, v in kept],
             yerr=[v.sd for _, v in kept],
             capsize=3,
+            elinewidth=1,
             **style(method),
         )
 

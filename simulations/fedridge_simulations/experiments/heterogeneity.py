@@ -11,7 +11,7 @@ from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, series, style
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, UNSCALED, Method
 from ..problem import Problem, centralized, pooled_rows
-from ..results import Results, spread
+from ..results import Results, Spread, spread
 from ..settings import TOY, Settings
 from ..tables import Claim, percent, same, table
 from ..tuning import AveragedDescent
@@ -90,15 +90,15 @@ def _verdict(results: Results) -> str:
     plain = settings.iterative("FedAvg", SCALED, settings.one("rounds"))
     inside, outside = (
         max(
-            (results.excess(m, **p).mean for p in points if _beyond(p) == beyond),
+            (abs(results.excess(m, **p).mean) for p in points if _beyond(p) == beyond),
             default=0.0,
         )
         for m, beyond in ((plain, False), (tuned, True))
     )
     return (
-        f"One-Shot is the oracle to {worst:.0e} everywhere. FedAvg is at most "
-        f"{percent(inside)} above it up to γ = 1, and up to {percent(outside)} beyond, "
-        "with the best step."
+        f"One-Shot is the oracle to {worst:.0e} everywhere. FedAvg is within "
+        f"{100 * inside:.2f}% of it up to γ = 1, and with the best step up to "
+        f"{percent(outside)} away beyond."
     )
 
 
@@ -301,12 +301,13 @@ def _figures(results: Results) -> dict[str, Figure]:
     settings = results.settings
     figure, (left, right) = axes(2, title="Clients that differ")
     inside = [g for g in settings.gamma if g <= 1]
-    for method in (CENTRALIZED, ONE_SHOT, *_columns(settings)):
-        values = [results.mse(method, gamma=g, features_seen=0) for g in inside]
+    for method in (*_columns(settings), ONE_SHOT):
+        above = [results.excess(method, gamma=g, features_seen=0) for g in inside]
+        values = [Spread(100 * e.mean, 100 * e.sd, e.trials) for e in above]
         series(left, inside, values, method)
     left.set_xlabel("heterogeneity γ, the paper's range")
-    left.set_ylabel("test MSE")
-    left.legend(frameon=False, fontsize=8)
+    left.set_ylabel("test MSE above the oracle, %")
+    left.legend(frameon=False, fontsize=8, loc="center")
     beyond = [p for p in _points(settings) if _beyond(p)]
     names = [_name(point, settings).replace(" each", "\neach") for point in beyond]
     floor, ceiling = 1e-3, 1e7
@@ -322,7 +323,9 @@ def _figures(results: Results) -> dict[str, Figure]:
             error = None
             if floor < value < ceiling and excess.trials > 1:
                 error = [[min(100 * excess.sd, value - floor)], [100 * excess.sd]]
-            right.errorbar([place], [value], yerr=error, capsize=3, **look)
+            right.errorbar(
+                [place], [value], yerr=error, capsize=3, elinewidth=1, **look
+            )
             look["label"] = ""
             if value == ceiling:
                 right.annotate(
