@@ -15,8 +15,8 @@ from .settings import Settings
 
 __all__ = ["QUIET", "Results", "Spread", "round_range", "spread"]
 
-QUIET = 3.0
-"""Load average up to which a time is worth showing, on two cores."""
+QUIET = 4.0
+"""Load average up to which a time is shown; a simulation alone makes up to 3."""
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def _tables(results: Results) -> str:
         "seconds",
     ]
     return (
-        table(heads, rows)
+        table(heads, rows, text_columns=2)
         + "\n\nThe reading of the penalty changes neither bytes nor seconds; FedAvg is "
         "run with σ/n. Sending the finished model back to the clients (8 d bytes each) "
         "is in neither column."

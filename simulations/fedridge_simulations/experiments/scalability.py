@@ -137,7 +137,7 @@ def _one_shot(results: Results, clients: int) -> Claim:
     mse = results.mse(ONE_SHOT, clients=clients)
     expected = _expected(results.settings, clients)
     worst = results.worst_distance(clients=clients)
-    below = claimed < NOISE_SD**2
+    below = round(claimed, 4) < round(NOISE_SD**2, 4)
     return Claim(
         f"K = {clients}: One-Shot",
         f"{claimed:.4f}",
@@ -157,7 +157,7 @@ def _fedavg(results: Results, clients: int) -> Claim:
     rounds = settings.one("rounds")
     if near:
         reason = "about this with one of the readings"
-    elif claimed < NOISE_SD**2:
+    elif round(claimed, 4) < round(NOISE_SD**2, 4):
         reason = f"{claimed:.4f} is below the noise of the data, {NOISE_SD**2:g}"
     else:
         passed = [_round_at(results, m, clients, claimed) for m in methods]
@@ -227,7 +227,7 @@ def _tables(results: Results) -> str:
             )
     heads = ["K", "method", "test MSE", "theory", "distance", "seconds", "trials"]
     return (
-        table(heads, rows)
+        table(heads, rows, text_columns=2)
         + "\n\nTheory: σ²(1 + d/(n − d − 1)), the error of least squares on n pooled "
         f"rows. FedAvg runs {settings.one('rounds')} rounds."
     )
