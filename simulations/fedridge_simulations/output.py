@@ -27,10 +27,14 @@ def write_experiment(
     parts += [experiment.tables(results), describe(about)]
     text = "\n\n".join(parts)
     if folder is not None:
+        from matplotlib import rc_context
+
         folder.mkdir(parents=True, exist_ok=True)
-        for name, figure in experiment.figures(results).items():
-            figure.savefig(folder / f"{name}.png", dpi=150)
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+        # The salt makes the same figure the same file.
+        with rc_context({"svg.hashsalt": experiment.name}):
+            for name, figure in experiment.figures(results).items():
+                figure.savefig(folder / f"{name}.png", dpi=150)
+                figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
         (folder / "table.md").write_text(text + "\n", encoding="utf-8")
     return text
 
