@@ -1,4 +1,4 @@
-"""The experiments: their parts, and every one of them at toy size in real Flower."""
+"""The experiments: settings, cells, claims, and each at toy size in real Flower."""
 
 from __future__ import annotations
 
@@ -10,255 +10,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import InProcessGrid, node_context
 from fedridge_simulations.cells import Cell, Outcome, Store, alone, load_outcomes
-from fedridge_simulations.client_app import app as client_app
-from fedridge_simulations.cohort import Federation
 from fedridge_simulations.experiments import EXPERIMENTS
 from fedridge_simulations.formulas import one_shot_upload, paper_upload
 from fedridge_simulations.method import (
     CENTRALIZED,
     ONE_SHOT,
     SCALED,
-    UNSCALED,
     Method,
-    stock_strategies,
 )
 from fedridge_simulations.output import write_experiment
-from fedridge_simulations.paper_privacy import algorithm_2, noise_sd, true_epsilon
-from fedridge_simulations.problem import Problem, client_rows, pooled_rows
-from fedridge_simulations.projection_matrix import project, projection_matrix
+from fedridge_simulations.problem import Problem
 from fedridge_simulations.properties import PROPERTIES, properties_table
 from fedridge_simulations.report import load, render, write_report
 from fedridge_simulations.results import Results
-from fedridge_simulations.run import run_cell
 from fedridge_simulations.server_app import choose, facts
 from fedridge_simulations.settings import Settings, SettingsError, override
 from fedridge_simulations.trials import run_trials
-from fedridge_simulations.tuning import STEP_SIZES, AveragedDescent
-from sklearn.linear_model import Ridge
 
 from fedridge_flwr.app.launch import local_superlink
-from fedridge_flwr.errors import FedRidgeError, NotEnoughClientsError
+from fedridge_flwr.errors import FedRidgeError
 
 ROOT = Path(__file__).resolve().parents[1]
 APP = ROOT / "simulations"
 COMMITTED = APP / "results"
 SMALL = Problem(clients=4, rows=60, features=6)
 LOCAL = {"learning_rate": 0.05, "local_epochs": 2}
-
-
-def federation(clients: int = 4) -> Federation:
-    """Return clients in this process; each keeps its context, as SuperNodes do."""
-    contexts = [node_context(k, clients) for k in range(clients)]
-    handlers = [lambda message, c=c: client_app(message, c) for c in contexts]
-    return Federation(InProcessGrid(handlers), clients)
-
-
-# ---- problems ------------------------------------------------------------------------
-
-
-def test_test_rows_are_a_fifth_of_each_client_and_never_trained_on() -> None:
-    rows = client_rows(SMALL, 2)
-    assert (len(rows.X), len(rows.X_test)) == (48, 12)
-    both = np.concatenate([rows.X, rows.X_test])
-    assert len(np.unique(both, axis=0)) == 60
-
-
-def test_missing_clients_are_fixed_by_the_seed_and_one_always_answers() -> None:
-    problem = replace(SMALL, clients=20, missing=0.5)
-    assert len(problem.participants) == 10
-    assert problem.participants == replace(problem).participants
-    assert problem.participants != replace(problem, seed=1).participants
-    assert len(replace(SMALL, missing=0.99).participants) == 1
-
-
-def test_pooled_rows_train_on_participants_and_test_on_everybody() -> None:
-    problem = replace(SMALL, missing=0.5)
-    rows = pooled_rows(problem)
-    assert len(rows.X) == problem.training_rows == 2 * 48
-    assert len(rows.X_test) == 4 * 12
-
-
-def test_features_seen_leaves_the_others_zero_and_covers_all_of_them() -> None:
-    problem = replace(SMALL, features_seen=3)
-    seen = [np.flatnonzero(client_rows(problem, k).X.any(axis=0)) for k in range(4)]
-    assert [len(features) for features in seen] == [3, 3, 3, 3]
-    assert set(np.concatenate(seen)) == set(range(6))
-
-
-def test_the_spectrum_decays_and_keeps_the_mean_variance() -> None:
-    problem = Problem(clients=1, rows=20_000, features=5, gamma=0.0, spectrum=2.0)
-    variances = client_rows(problem, 0).X.var(axis=0)
-    assert variances.mean() == pytest.approx(1.0, rel=0.2)
-    assert variances[0] / variances[4] == pytest.approx(25.0, rel=0.6)
-
-
-def test_a_diverged_model_has_an_infinite_error() -> None:
-    assert pooled_rows(SMALL).test_error(np.full(6, np.inf)) == np.inf
-
-
-# ---- methods on clients in this process ----------------------------------------------
-
-
-def by_hand(problem: Problem, method: Method) -> np.ndarray:
-    """Return what FedAvg and FedProx are meant to compute, in a plain loop."""
-    clients = [client_rows(problem, k) for k in range(problem.clients)]
-    n = problem.training_rows
-    penalty = problem.alpha / n if method.penalty == SCALED else problem.alpha
-    coef = np.zeros(problem.features)
-    for _ in range(method.rounds):
-        models = []
-        for rows in clients:
-            local = coef.copy()
-            for _ in range(method.local_epochs):
-                slope = rows.X.T @ (rows.X @ local - rows.y) / len(rows.X)
-                slope += penalty * local + method.proximal_mu * (local - coef)
-                local -= method.learning_rate * slope
-            models.append(local)
-        coef = np.mean(models, axis=0)
-    return coef
-
-
-@pytest.mark.parametrize("missing", [0.0, 0.5])
-def test_one_shot_is_the_oracle_of_those_who_answer(missing: float) -> None:
-    cell = Cell(replace(SMALL, missing=missing), ONE_SHOT)
-    outcome = run_cell(cell, federation())
-    oracle = run_cell(replace(cell, method=CENTRALIZED), federation())
-    assert outcome.distance < 1e-13
-    assert outcome.test_mse == pytest.approx(oracle.test_mse, rel=1e-12)
-    assert outcome.facts["answered"] == len(cell.problem.participants)
-
-
-@pytest.mark.parametrize("penalty", [SCALED, UNSCALED])
-@pytest.mark.parametrize(
-    ("name", "mu"), [("FedAvg", 0.0), ("FedProx", 0.3)], ids=["FedAvg", "FedProx"]
-)
-def test_flowers_strategies_do_what_the_formula_says(
-    name: str, mu: float, penalty: str
-) -> None:
-    method = Method(name, rounds=4, penalty=penalty, proximal_mu=mu, **LOCAL)
-    problem = replace(SMALL, alpha=5.0)
-    outcome = run_cell(Cell(problem, method), federation())
-    coef = by_hand(problem, method)
-    error = pooled_rows(problem).test_error(coef)
-    assert outcome.test_mse == pytest.approx(error, rel=1e-12)
-    assert len(outcome.mse_by_round) == 4
-    if name == "FedAvg":
-        computed = AveragedDescent(problem, method).model(LOCAL["learning_rate"])
-        np.testing.assert_allclose(computed, coef, rtol=1e-11)
-
-
-def test_both_readings_of_the_penalty_have_their_own_limit() -> None:
-    """With σ/n FedAvg ends at the oracle, with σ unscaled at ridge with n σ."""
-    problem = replace(SMALL, gamma=0.0, alpha=0.5, rows=200)
-    rows = pooled_rows(problem)
-    step = {"learning_rate": 0.3, "local_epochs": 1}
-    for penalty, alpha in ((SCALED, 0.5), (UNSCALED, 0.5 * len(rows.X))):
-        method = Method("FedAvg", rounds=200, penalty=penalty, **step)
-        coef = AveragedDescent(problem, method).model(0.3)
-        ridge = Ridge(alpha=alpha, fit_intercept=False).fit(rows.X, rows.y)
-        np.testing.assert_allclose(coef, ridge.coef_, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", stock_strategies())
-def test_every_stock_strategy_runs_unmodified(name: str) -> None:
-    clients = 8  # Bulyan and Krum want enough to leave some out
-    problem = replace(SMALL, clients=clients)
-    method = Method(name, rounds=2, penalty=SCALED, **LOCAL)
-    outcome = run_cell(Cell(problem, method), federation(clients))
-    assert len(outcome.mse_by_round) == 2
-    assert outcome.bytes_up > 0
-    assert outcome.bytes_down > 0
-
-
-def test_minibatches_and_sampling_are_repeatable() -> None:
-    method = Method("FedAvg", rounds=2, penalty=SCALED, batch_size=8, **LOCAL)
-    method = replace(method, sampled=2)
-    first = run_cell(Cell(SMALL, method), federation())
-    second = run_cell(Cell(SMALL, method), federation())
-    full = run_cell(Cell(SMALL, replace(method, batch_size=0)), federation())
-    assert first.mse_by_round == second.mse_by_round
-    assert first.mse_by_round != full.mse_by_round
-    everybody = run_cell(Cell(SMALL, replace(method, sampled=0)), federation())
-    assert first.bytes_up == pytest.approx(everybody.bytes_up / 2, rel=0.02)
-
-
-def test_a_tuned_step_is_the_best_of_its_grid() -> None:
-    problem = replace(SMALL, gamma=10.0)
-    method = Method("FedAvg", rounds=5, penalty=SCALED, tuned=True, local_epochs=3)
-    outcome = run_cell(Cell(problem, method), federation())
-    rows = pooled_rows(problem)
-    descent = AveragedDescent(problem, method)
-    errors = [rows.test_error(descent.model(step)) for step in STEP_SIZES]
-    assert outcome.test_mse <= min(errors) * (1 + 1e-9)
-    step = outcome.facts["learning_rate"]
-    assert outcome.test_mse == pytest.approx(
-        rows.test_error(descent.model(step)), rel=1e-9
-    )
-    for other in (0.9 * step, 0.97 * step, 1.03 * step, 1.1 * step):
-        assert rows.test_error(descent.model(other)) >= 0.98 * outcome.test_mse
-
-
-def test_conjugate_gradients_end_at_the_oracle_and_one_step_does_not() -> None:
-    conjugate = Cell(SMALL, Method("Conjugate gradients", rounds=9))
-    step = Cell(SMALL, Method("Best gradient step", rounds=2))
-    assert run_cell(conjugate, federation()).distance < 1e-12
-    assert run_cell(step, federation()).distance > 1e-3
-
-
-def test_a_projection_is_ridge_on_projected_rows() -> None:
-    method = Method("Projected One-Shot", projection=3)
-    outcome = run_cell(Cell(SMALL, method), federation())
-    R, rows = projection_matrix(6, 3, SMALL.seed), pooled_rows(SMALL)
-    ridge = Ridge(alpha=SMALL.alpha, fit_intercept=False).fit(rows.X @ R, rows.y)
-    assert outcome.test_mse == pytest.approx(
-        rows.test_error(R @ ridge.coef_), rel=1e-10
-    )
-    assert project(rows.X, 6, 0) is rows.X
-    big = projection_matrix(400, 300, 0)
-    assert big.var() == pytest.approx(1 / 300, rel=0.05)
-
-
-def test_too_few_clients_is_an_error_that_says_how_to_get_more() -> None:
-    with pytest.raises(RuntimeError, match="a client failed"):
-        Federation(InProcessGrid([lambda message: 1 / 0]), 1)  # type: ignore[arg-type]
-
-
-def test_nodes_that_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedridge_simulations.cohort._CONNECT_SECONDS", 0.01)
-    with pytest.raises(NotEnoughClientsError, match="num-supernodes=3"):
-        Federation(InProcessGrid([]), 3)
-
-
-# ---- the paper's privacy -------------------------------------------------------------
-
-
-def test_algorithm_2_adds_symmetric_noise_of_the_papers_size() -> None:
-    X, y = np.zeros((3, 200)), np.zeros(3)
-    gram, moment = algorithm_2(X, y, 2.0, 1e-5, np.random.default_rng(0))
-    tau = noise_sd(2.0, 1e-5)
-    np.testing.assert_array_equal(gram, gram.T)
-    upper = gram[np.triu_indices(200, 1)]
-    assert upper.std() == pytest.approx(tau / np.sqrt(2), rel=0.02)
-    assert np.diagonal(gram).std() == pytest.approx(tau, rel=0.2)
-    assert moment.std() == pytest.approx(tau, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("claimed", "true"),
-    [(0.1, 0.089), (0.5, 0.514), (1, 1.10), (2, 2.37), (5, 6.82), (10, 16.1)],
-)
-def test_algorithm_2s_true_epsilon_for_unit_rows(claimed: float, true: float) -> None:
-    found = true_epsilon(noise_sd(claimed, 1e-5), np.sqrt(2), 1e-5)
-    assert found == pytest.approx(true, rel=6e-3)
-
-
-def test_true_epsilon_is_monotone_and_survives_extremes() -> None:
-    values = [true_epsilon(1.0, s, 1e-5) for s in (1e-6, 0.1, 1.0, 10.0, 1e3)]
-    assert values == sorted(values)
-    assert values[0] == 0.0
-    assert values[-1] == pytest.approx(1e6 / 2, rel=0.02)
 
 
 # ---- settings ------------------------------------------------------------------------

@@ -77,7 +77,10 @@ class Outcome:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def after(self, rounds: int) -> Outcome | None:
-        """Return what it was after fewer rounds, if that was recorded."""
+        """Return what it was after fewer rounds, if that was recorded.
+
+        What has no rounds to look into is itself.
+        """
         if rounds == len(self.mse_by_round) or not self.mse_by_round:
             return self
         if rounds not in self.marks or rounds > len(self.mse_by_round):
@@ -145,8 +148,7 @@ class Store:
     def find(self, cell: Cell) -> Outcome | None:
         """Return the outcome of a cell, read off a longer run where there is one."""
         for outcome in self._known.get(cell.key(), []):
-            rounds = cell.method.rounds
-            found = outcome.after(rounds) if outcome.mse_by_round else outcome
+            found = outcome.after(cell.method.rounds)
             if found is not None:
                 return found
         return None

@@ -8,6 +8,7 @@ carry nothing but what the method sends.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -30,7 +31,7 @@ from fedridge_flwr.flower.wire import PROTOCOL_KEY
 from fedridge_flwr.plausible import upper_triangle
 
 from .cells import Cell
-from .method import SCALED, Method
+from .method import Method
 from .paper_privacy import algorithm_2, gradient_noise_sd
 from .problem import ClientRows, Problem, client_rows
 from .projection_matrix import project
@@ -107,7 +108,9 @@ def train(message: Message, context: Context) -> Message:
             rows.y,
             epochs=method.local_epochs,
             learning_rate=method.learning_rate,
-            penalty=_penalty(cell),
+            penalty=method.local_penalty(
+                cell.problem.alpha, cell.problem.training_rows
+            ),
             proximal_mu=float(config.get("proximal-mu", 0.0)),  # type: ignore[arg-type]
             batch_size=method.batch_size,
             noise_sd=gradient_noise_sd(method, len(rows.X)),
@@ -115,19 +118,11 @@ def train(message: Message, context: Context) -> Message:
                 [cell.problem.seed, 3, _partition(context), server_round]
             ),
         )
-        residual = rows.X @ coef - rows.y
-        loss = float(residual @ residual / (2 * len(residual)))
-    metrics = {"num-examples": len(rows.X)}
+    metrics: dict[str, int | float] = {"num-examples": len(rows.X)}
     if method.name == "QFedAvg":
-        metrics["train_loss"] = loss  # type: ignore[assignment]
+        residual = rows.X @ coef - rows.y
+        metrics["train_loss"] = float(residual @ residual / (2 * len(residual)))
     return _reply(message, trained, metrics)
-
-
-def _penalty(cell: Cell) -> float:
-    alpha = cell.problem.alpha
-    return (
-        alpha / cell.problem.training_rows if cell.method.penalty == SCALED else alpha
-    )
 
 
 @app.query("product")
@@ -157,7 +152,9 @@ def noisy_statistics(message: Message, context: Context) -> Message:
     return _reply(message, packed, {"num-examples": len(rows.X)})
 
 
-def _reply(message: Message, values: Any, metrics: dict[str, int]) -> Message:
+def _reply(
+    message: Message, values: Any, metrics: Mapping[str, int | float]
+) -> Message:
     arrays = ArrayRecord({"coef": FlowerArray(np.ascontiguousarray(values))})
     return Message(
         RecordDict({"arrays": arrays, "metrics": MetricRecord({**metrics})}),

@@ -1,10 +1,17 @@
-"""Bytes by formula, to be held against the bytes of real messages."""
+"""Bytes and errors by formula, to be held against what was measured."""
 
 from __future__ import annotations
 
+from fedridge_flwr.app.synthetic import NOISE_SD
 from fedridge_flwr.statistics import packed_length
 
-__all__ = ["break_even_rounds", "fedavg_upload", "one_shot_upload", "paper_upload"]
+__all__ = [
+    "break_even_rounds",
+    "fedavg_upload",
+    "least_squares_error",
+    "one_shot_upload",
+    "paper_upload",
+]
 
 _FLOAT = 8
 
@@ -32,6 +39,17 @@ def one_shot_upload(features: int) -> int:
     1.02
     """
     return _FLOAT * packed_length(features, 1)
+
+
+def least_squares_error(features: int, rows: int) -> float:
+    """Return the test error to expect of least squares: σ²(1 + d/(n - d - 1)).
+
+    Examples
+    --------
+    >>> round(least_squares_error(100, 8000), 5)
+    0.01013
+    """
+    return NOISE_SD**2 * (1 + features / (rows - features - 1))
 
 
 def fedavg_upload(features: int, rounds: int) -> int:

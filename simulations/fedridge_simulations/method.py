@@ -54,6 +54,10 @@ class Method:
     delta: float = 0.0
     projection: int = 0
 
+    def local_penalty(self, alpha: float, rows: int) -> float:
+        """Return the penalty beside a client's mean loss, of all clients' `rows`."""
+        return alpha / rows if self.penalty == SCALED else alpha
+
     @property
     def label(self) -> str:
         """Name for tables and legends, without rounds and swept settings."""

@@ -116,6 +116,11 @@ class Results:
         pairs = self.with_oracle(method, **axis)
         return spread(o.test_mse / oracle.test_mse - 1 for o, oracle in pairs)
 
+    def percent_above(self, method: Method, **axis: Any) -> Spread:
+        """Return `excess` in percent, for figures."""
+        excess = self.excess(method, **axis)
+        return replace(excess, mean=100 * excess.mean, sd=100 * excess.sd)
+
     def megabytes(self, method: Method, **axis: Any) -> Spread:
         """Return what went both ways, of all clients together."""
         return self.spread(method, lambda o: (o.bytes_up + o.bytes_down) / 1e6, **axis)

@@ -34,7 +34,7 @@ class _Trace:
 
     def __init__(self, cell: Cell, cohort: Cohort | None) -> None:
         self._rows, self._oracle = pooled_rows(cell.problem), centralized(cell.problem)
-        self._rounds, self._cohort = cell.method.rounds, cohort
+        self._cohort = cohort
         self.mse: list[float] = []
         self.distance: list[float] = []
         self.marks: dict[int, list[float]] = {}
@@ -184,8 +184,8 @@ def _gradient_step(cell: Cell, cohort: Cohort) -> Outcome:
     """
     d, alpha = cell.problem.features, cell.problem.alpha
     trace = _Trace(cell, cohort)
-    trace.add(np.zeros(d))
     moment = -_product(cohort, np.zeros(d), target=True)
+    trace.add(np.zeros(d))
     image = _product(cohort, moment) + alpha * moment
     trace.add(moment * float(moment @ moment) / float(moment @ image))
     return trace.outcome()

@@ -7,7 +7,7 @@ from math import comb
 
 import numpy as np
 
-from .method import SCALED, Method
+from .method import Method
 from .problem import Array, Problem, client_rows, pooled_rows
 
 __all__ = ["STEP_SIZES", "AveragedDescent", "tuned_learning_rate"]
@@ -45,8 +45,7 @@ class AveragedDescent:
     """
 
     def __init__(self, problem: Problem, method: Method) -> None:
-        scaled = method.penalty == SCALED
-        penalty = problem.alpha / problem.training_rows if scaled else problem.alpha
+        penalty = method.local_penalty(problem.alpha, problem.training_rows)
         self._rounds, self._epochs = method.rounds, method.local_epochs
         d, clients = problem.features, problem.participants
         self._powers = np.zeros((self._epochs + 1, d, d))

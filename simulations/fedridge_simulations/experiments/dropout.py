@@ -114,15 +114,18 @@ def _tables(results: Results) -> str:
 
 def _figures(results: Results) -> dict[str, Figure]:
     settings = results.settings
-    figure, (axis,) = axes(title="Clients that never answer")
+    figure, (left, right) = axes(2, title="Clients that never answer")
     share = [100 * missing for missing in settings.missing]
-    methods = settings.iteratives(settings.one("rounds"))
-    for method in (CENTRALIZED, *methods, ONE_SHOT):
-        values = [results.mse(method, missing=m) for m in settings.missing]
-        series(axis, share, values, method)
-    axis.set_xlabel("clients missing, %")
-    axis.set_ylabel("test MSE, all clients' test rows")
-    axis.legend(frameon=False, fontsize=8)
+    one = [results.mse(ONE_SHOT, missing=m) for m in settings.missing]
+    series(left, share, one, ONE_SHOT)
+    for method in (*settings.iteratives(settings.one("rounds")), ONE_SHOT):
+        above = [results.percent_above(method, missing=m) for m in settings.missing]
+        series(right, share, above, method)
+    for axis in (left, right):
+        axis.set_xlabel("clients missing, %")
+        axis.legend(frameon=False, fontsize=8)
+    left.set_ylabel("test MSE, all clients' test rows")
+    right.set_ylabel("test MSE above the oracle of the others, %")
     return {"dropout": figure}
 
 

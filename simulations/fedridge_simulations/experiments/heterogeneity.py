@@ -11,7 +11,7 @@ from ..experiment import Experiment, as_in_the_paper, head_to_head
 from ..figures import axes, series, style
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, UNSCALED, Method
 from ..problem import Problem, centralized, pooled_rows
-from ..results import Results, Spread, spread
+from ..results import Results, spread
 from ..settings import TOY, Settings
 from ..tables import Claim, percent, same, table
 from ..tuning import AveragedDescent
@@ -302,12 +302,15 @@ def _figures(results: Results) -> dict[str, Figure]:
     figure, (left, right) = axes(2, title="Clients that differ")
     inside = [g for g in settings.gamma if g <= 1]
     for method in (*_columns(settings), ONE_SHOT):
-        above = [results.excess(method, gamma=g, features_seen=0) for g in inside]
-        values = [Spread(100 * e.mean, 100 * e.sd, e.trials) for e in above]
+        values = [
+            results.percent_above(method, gamma=g, features_seen=0) for g in inside
+        ]
         series(left, inside, values, method)
     left.set_xlabel("heterogeneity γ, the paper's range")
     left.set_ylabel("test MSE above the oracle, %")
-    left.legend(frameon=False, fontsize=8, loc="center")
+    left.legend(
+        frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 0.08)
+    )
     beyond = [p for p in _points(settings) if _beyond(p)]
     names = [_name(point, settings).replace(" each", "\neach") for point in beyond]
     floor, ceiling = 1e-3, 1e7
@@ -318,11 +321,11 @@ def _figures(results: Results) -> dict[str, Figure]:
         if method == ONE_SHOT:
             look["ms"] = 11
         for place, point in zip(places, beyond, strict=True):
-            excess = results.excess(method, **point)
-            value = min(max(100 * excess.mean, floor), ceiling)
+            above = results.percent_above(method, **point)
+            value = min(max(above.mean, floor), ceiling)
             error = None
-            if floor < value < ceiling and excess.trials > 1:
-                error = [[min(100 * excess.sd, value - floor)], [100 * excess.sd]]
+            if floor < value < ceiling and above.trials > 1:
+                error = [[min(above.sd, value - floor)], [above.sd]]
             right.errorbar(
                 [place], [value], yerr=error, capsize=3, elinewidth=1, **look
             )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fedridge_flwr.app.synthetic import NOISE_SD
-
 from ..cells import Cell
 from ..experiment import Experiment, as_in_the_paper, head_to_head, only_fedavg
 from ..figures import axes, oracle_line, series, style
-from ..formulas import fedavg_upload, paper_upload
+from ..formulas import fedavg_upload, least_squares_error, paper_upload
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from ..results import Results
 from ..settings import TOY, Settings, SettingsError
@@ -114,7 +112,7 @@ def _error(results: Results, m: int, claimed: float) -> Claim:
     if m >= d:
         worst = results.worst_distance(spectrum=0.0)
         n = settings.problem(0, spectrum=0.0).training_rows
-        theory = NOISE_SD**2 * (1 + d / (n - d - 1))
+        theory = least_squares_error(d, n)
         reason = f"exact, the oracle's to {worst:.0e}; theory says {theory:.4f}"
     else:
         decaying = results.mse(method, spectrum=settings.spectrum[-1])

@@ -12,6 +12,7 @@ from fedridge_flwr.app.synthetic import NOISE_SD
 from ..cells import Cell
 from ..experiment import Experiment, as_in_the_paper, head_to_head, only_fedavg
 from ..figures import axes, series
+from ..formulas import least_squares_error
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from ..results import Results
 from ..settings import TOY, Settings
@@ -127,9 +128,8 @@ def _claims(results: Results) -> list[Claim]:
 
 def _expected(settings: Settings, clients: int) -> float:
     """Return the mean squared error that least squares must have here."""
-    d = int(settings.one("features"))
     n = settings.problem(0, clients=clients).training_rows
-    return NOISE_SD**2 * (1 + d / (n - d - 1))
+    return least_squares_error(settings.one("features"), n)
 
 
 def _one_shot(results: Results, clients: int) -> Claim:
