@@ -10,21 +10,25 @@ never forms the raw second moment and so does not lose digits to large means.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg.blas import dsyrk
 
 from .rows import Array, Block
+from .triangle import add_square, diagonal_positions, from_upper, upper_triangle
 
-__all__ = ["Moments", "block_moments", "merge", "remove"]
+__all__ = ["Moments", "merge", "moments_of", "remove"]
 
 _DENSE_RATIO = 4.0
+_BLOCKS_PER_SHIFT = 16
 
 
 class Moments(NamedTuple):
-    """Total weight W, mean m (p,) and centred co-moments C (p, p).
+    """Total weight W, mean m (p,) and the upper triangle of the co-moments C.
 
     The mean is ``mean + mean_low``. Without the low part, every merge would round the
     mean, and over many unlike clients (sorted rows) those roundings cost digits of C.
@@ -32,28 +36,34 @@ class Moments(NamedTuple):
 
     weight: float
     mean: Array
-    comoment: Array
+    triangle: Array
     mean_low: Array
 
     @classmethod
     def zero(cls, width: int) -> Moments:
         """Return the moments of no rows."""
-        return cls(0.0, np.zeros(width), np.zeros((width, width)), np.zeros(width))
+        triangle = np.zeros(width * (width + 1) // 2)
+        return cls(0.0, np.zeros(width), triangle, np.zeros(width))
 
 
-def merge(a: Moments, b: Moments) -> Moments:
-    """Return the moments of the rows of `a` and `b` together."""
-    if a.weight == 0.0:
-        return b
+def merge(a: Moments, b: Moments, *, in_place: bool = False) -> Moments:
+    """Return the moments of the rows of `a` and `b` together.
+
+    With `in_place` the triangle of `a` is overwritten and must not be used any more.
+    """
     if b.weight == 0.0:
         return a
+    if a.weight == 0.0:
+        if not in_place:
+            return b
+        np.copyto(a.triangle, b.triangle)
+        return b._replace(triangle=a.triangle)
     weight = a.weight + b.weight
     delta = (b.mean - a.mean) + (b.mean_low - a.mean_low)
-    comoment = _square(delta, a.weight * (b.weight / weight))
-    comoment += a.comoment
-    comoment += b.comoment
+    triangle = np.add(a.triangle, b.triangle, out=a.triangle if in_place else None)
+    add_square(triangle, delta, a.weight * (b.weight / weight))
     mean, low = _two_sum(a.mean, a.mean_low + delta * (b.weight / weight))
-    return Moments(weight, mean, comoment, low)
+    return Moments(weight, mean, triangle, low)
 
 
 def remove(total: Moments, part: Moments) -> Moments:
@@ -62,43 +72,90 @@ def remove(total: Moments, part: Moments) -> Moments:
         return total
     weight = total.weight - part.weight
     delta = (total.mean - part.mean) + (total.mean_low - part.mean_low)
-    comoment = total.comoment - part.comoment
-    comoment -= _square(delta, part.weight * (total.weight / weight))
+    triangle = total.triangle - part.triangle
+    add_square(triangle, delta, -part.weight * (total.weight / weight))
     mean, low = _two_sum(total.mean, total.mean_low + delta * (part.weight / weight))
-    return Moments(weight, mean, comoment, low)
+    return Moments(weight, mean, triangle, low)
 
 
-def block_moments(block: Block) -> Moments:
-    """Return the moments of one block of rows."""
-    if sparse.issparse(block.X):
-        return _sparse_moments(block)
-    return _dense_moments([block.X, block.Y], block.weight)
+def moments_of(blocks: Iterable[Block], width: int) -> Moments:
+    """Return the moments of rows that come in blocks, all dense or all sparse."""
+    total, dense = Moments.zero(width), _DenseRun(width)
+    for block in blocks:
+        if sparse.issparse(block.X):
+            total = merge(total, _sparse_moments(block))
+            continue
+        dense.add([block.X, block.Y], block.weight)
+        if dense.blocks == _BLOCKS_PER_SHIFT:
+            total = merge(total, dense.finish())
+    return merge(total, dense.finish())
+
+
+class _DenseRun:
+    """Consecutive dense blocks, centred by one shift and summed by rank-k updates.
+
+    A column of ones beside the rows [X Y] makes the same product yield their
+    sums, so each block is read once, to be centred, and multiplied once. The shift
+    is the mean of the first block. It need not be the mean of the run: what it is off
+    by is taken out at the end, and costs digits only if the run is far shorter than
+    the distance, in standard deviations, squared; hence runs of bounded length.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._buffer = np.empty((0, width + 1))
+        self._start()
+
+    def _start(self) -> None:
+        p = self._width + 1
+        self.blocks, self._weight = 0, 0.0
+        self._shift: Array = np.zeros(self._width)
+        self._product = np.zeros((p, p), order="F")
+
+    def add(self, parts: list[NDArray[Any]], weight: Array | None) -> None:
+        """Add the rows [X Y] of one block."""
+        n_rows = parts[0].shape[0]
+        if weight is not None and not weight.any():
+            return
+        if not self.blocks:
+            self._shift = np.concatenate([_rough_mean(part, weight) for part in parts])
+        if n_rows > len(self._buffer):
+            self._buffer = np.empty((n_rows, self._width + 1))
+            self._buffer[:, -1] = 1.0
+        rows = self._buffer[:n_rows]
+        start = 0
+        for part in parts:
+            stop = start + part.shape[1]
+            np.subtract(part, self._shift[start:stop], out=rows[:, start:stop])
+            start = stop
+        if weight is None:
+            self._weight += n_rows
+        else:
+            self._weight += float(weight.sum())
+            rows[:, -1] = 1.0
+            rows *= np.sqrt(weight)[:, None]
+        self._product = dsyrk(
+            1.0, rows.T, beta=1.0, c=self._product, lower=1, overwrite_c=1
+        )
+        self.blocks += 1
+
+    def finish(self) -> Moments:
+        """Return the moments of the blocks added so far, and start anew."""
+        if not self.blocks:
+            return Moments.zero(self._width)
+        product, shift, weight = self._product, self._shift, self._weight
+        self._start()
+        rest = product[-1, :-1] / weight
+        triangle = upper_triangle(product.T[:-1, :-1])
+        add_square(triangle, rest, -weight)
+        mean, low = _two_sum(shift, rest)
+        return Moments(weight, mean, _clamp_variances(triangle, self._width), low)
 
 
 def _dense_moments(parts: list[NDArray[Any]], weight: Array | None) -> Moments:
-    n_rows = parts[0].shape[0]
-    widths = [part.shape[1] for part in parts]
-    total = float(n_rows) if weight is None else float(weight.sum())
-    if total == 0.0:
-        return Moments.zero(sum(widths))
-    centred = np.empty((n_rows, sum(widths)))
-    shift = np.empty(sum(widths))
-    start = 0
-    for part, width in zip(parts, widths, strict=True):
-        stop = start + width
-        shift[start:stop] = _rough_mean(part, weight)
-        np.subtract(part, shift[start:stop], out=centred[:, start:stop])
-        start = stop
-    if weight is None:
-        rest = np.ones(n_rows) @ centred / total
-    else:
-        rest = weight @ centred / total
-        centred *= np.sqrt(weight)[:, None]
-    comoment = centred.T @ centred
-    # The shift was only roughly the mean: take out what it left over.
-    comoment -= _square(rest, total)
-    mean, low = _two_sum(shift, rest)
-    return Moments(total, mean, _clamp_variances(comoment), low)
+    run = _DenseRun(sum(part.shape[1] for part in parts))
+    run.add(parts, weight)
+    return run.finish()
 
 
 def _rough_mean(part: NDArray[Any], weight: Array | None) -> Array:
@@ -139,19 +196,22 @@ def _sparse_moments(block: Block) -> Moments:
     X_light = X[:, light]
     weighted = X_light if block.weight is None else sparse.diags_array(weight) @ X_light
     inner = (X_light.T @ weighted).toarray()
-    inner -= _square(mean[light], total)
+    inner -= total * np.outer(mean[light], mean[light])
     cross = np.asarray(X_light.T @ Z)
     cross -= np.outer(mean[light], Z.sum(axis=0))
 
     width = n_features + Y.shape[1]
-    moments = Moments.zero(width)._replace(weight=total)
-    moments.mean[light], moments.mean[where_dense] = mean[light], dense.mean
-    moments.mean_low[where_dense] = dense.mean_low
-    moments.comoment[np.ix_(light, light)] = (inner + inner.T) / 2.0
-    moments.comoment[np.ix_(light, where_dense)] = cross
-    moments.comoment[np.ix_(where_dense, light)] = cross.T
-    moments.comoment[np.ix_(where_dense, where_dense)] = dense.comoment
-    return moments._replace(comoment=_clamp_variances(moments.comoment))
+    means, means_low = np.zeros(width), np.zeros(width)
+    means[light], means[where_dense] = mean[light], dense.mean
+    means_low[where_dense] = dense.mean_low
+    comoment = np.empty((width, width))
+    comoment[np.ix_(light, light)] = (inner + inner.T) / 2.0
+    comoment[np.ix_(light, where_dense)] = cross
+    comoment[np.ix_(where_dense, light)] = cross.T
+    among_dense = from_upper(dense.triangle, len(where_dense))
+    comoment[np.ix_(where_dense, where_dense)] = among_dense
+    triangle = _clamp_variances(upper_triangle(comoment), width)
+    return Moments(total, means, triangle, means_low)
 
 
 def _two_sum(large: Array, small: Array) -> tuple[Array, Array]:
@@ -161,14 +221,8 @@ def _two_sum(large: Array, small: Array) -> tuple[Array, Array]:
     return total, (large - (total - share)) + (small - share)
 
 
-def _square(vector: Array, factor: float) -> Array:
-    """Return factor * v v', exactly symmetric."""
-    scaled = vector * np.sqrt(factor)
-    return np.outer(scaled, scaled)
-
-
-def _clamp_variances(comoment: Array) -> Array:
+def _clamp_variances(triangle: Array, width: int) -> Array:
     """Set variances that rounding left below zero to zero, in place."""
-    diagonal = np.einsum("ii->i", comoment)
-    np.maximum(diagonal, 0.0, out=diagonal)
-    return comoment
+    places = diagonal_positions(width)
+    triangle[places] = np.maximum(triangle[places], 0.0)
+    return triangle

@@ -9,15 +9,12 @@ client with other columns, even one that answers first, cannot shut out the rest
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from .plain import PlainStatistics
-from .statistics import SufficientStatistics, hash_names
+from .statistics import RunningTotal, SufficientStatistics, hash_names
 from .words import counted
 
 __all__ = ["Fold"]
-
-_S = TypeVar("_S", SufficientStatistics, PlainStatistics)
 
 _PLAIN_REFUSED = (
     "sent only (G, h), from which an intercept, standardisation, R² and a choice of "
@@ -25,16 +22,38 @@ _PLAIN_REFUSED = (
 )
 
 
-@dataclass
-class _Group(Generic[_S]):
-    """Contributions with one schema: their clients and their running total."""
+class _Full:
+    """Full contributions with one schema: their clients and their running total."""
 
-    clients: list[str]
-    total: _S
+    def __init__(self, client: str, first: SufficientStatistics) -> None:
+        self.clients, self._running = [client], RunningTotal(first)
 
-    def add(self, client: str, part: _S) -> None:
+    def add(self, client: str, part: SufficientStatistics) -> None:
+        self._running.add(part)
+        self.clients.append(client)
+
+    @property
+    def count(self) -> int:
+        return self._running.count
+
+    @property
+    def total(self) -> SufficientStatistics:
+        return self._running.total()
+
+
+class _Plain:
+    """The same for plain contributions."""
+
+    def __init__(self, client: str, first: PlainStatistics) -> None:
+        self.clients, self.total = [client], first
+
+    def add(self, client: str, part: PlainStatistics) -> None:
         self.total = self.total + part
         self.clients.append(client)
+
+    @property
+    def count(self) -> int:
+        return self.total.count
 
 
 @dataclass(frozen=True)
@@ -75,8 +94,8 @@ class Fold:
     parts: dict[str, SufficientStatistics] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
-    _full: dict[_Schema, _Group[SufficientStatistics]] = field(default_factory=dict)
-    _plain: dict[_Schema, _Group[PlainStatistics]] = field(default_factory=dict)
+    _full: dict[_Schema, _Full] = field(default_factory=dict)
+    _plain: dict[_Schema, _Plain] = field(default_factory=dict)
     _seen: dict[str, None] = field(default_factory=dict)
 
     def add(self, client: str, part: SufficientStatistics | PlainStatistics) -> None:
@@ -93,13 +112,13 @@ class Fold:
             if key in self._full:
                 self._full[key].add(client, part)
             else:
-                self._full[key] = _Group([client], part)
+                self._full[key] = _Full(client, part)
         else:
             key = _Schema(part.n_features, part.n_targets, None)
             if key in self._plain:
                 self._plain[key].add(client, part)
             else:
-                self._plain[key] = _Group([client], part)
+                self._plain[key] = _Plain(client, part)
 
     def refuse(self, client: str, reason: str) -> None:
         """Name a client that failed or whose answer cannot be read."""
@@ -145,7 +164,7 @@ class Fold:
         plain = self._plain.get(_Schema(*shape, None))
         parts = [] if unnamed is None else [unnamed.total]
         if named:
-            best = max(named.values(), key=lambda g: (len(g.clients), g.total.count))
+            best = max(named.values(), key=lambda g: (len(g.clients), g.count))
             parts.insert(0, best.total)
             for group in named.values():
                 if group is not best:
@@ -165,8 +184,7 @@ class Fold:
             for key, group in groups.items():
                 shape = (key.n_features, key.n_targets)
                 clients, rows = shapes.get(shape, ([], 0))
-                total = group.total
-                shapes[shape] = ([*clients, *group.clients], rows + total.count)
+                shapes[shape] = ([*clients, *group.clients], rows + group.count)
         return shapes
 
     def _reason_to_refuse(

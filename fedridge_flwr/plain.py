@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from .errors import StatisticsError
-from .plausible import LARGEST, check_moments, check_symmetric, from_upper
+from .plausible import LARGEST, check_moments, check_symmetric
 from .rows import Array
 from .statistics import SufficientStatistics, check_count
+from .triangle import from_upper
 
 __all__ = ["PlainStatistics"]
 

@@ -12,8 +12,6 @@ __all__ = [
     "LARGEST",
     "check_moments",
     "check_symmetric",
-    "from_upper",
-    "upper_triangle",
 ]
 
 LARGEST = 1e150
@@ -62,18 +60,3 @@ def check_symmetric(matrix: Array) -> Array:
     if np.abs(matrix - symmetric).max() > 1e-9 * np.abs(matrix).max():
         raise StatisticsError("the matrix is not symmetric.")
     return symmetric
-
-
-def upper_triangle(matrix: Array) -> Array:
-    """Return the upper triangle of a matrix, row by row."""
-    packed: Array = matrix[~np.tri(matrix.shape[0], k=-1, dtype=bool)]
-    return packed
-
-
-def from_upper(packed: Array, width: int) -> Array:
-    """Return the symmetric matrix with this upper triangle."""
-    upper = ~np.tri(width, k=-1, dtype=bool)
-    matrix = np.empty((width, width))
-    matrix[upper] = packed
-    matrix.T[upper] = packed
-    return matrix

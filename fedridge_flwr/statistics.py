@@ -7,17 +7,19 @@ import json
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .comoments import Moments, block_moments, merge, remove
+from .comoments import Moments, merge, moments_of, remove
 from .errors import StatisticsError
-from .plausible import LARGEST, check_moments, from_upper, upper_triangle
+from .plausible import LARGEST, check_moments
 from .rows import Array, Rows, check_rows
+from .triangle import diagonal_positions, from_upper
 from .words import counted
 
-__all__ = ["SufficientStatistics", "hash_names", "packed_length"]
+__all__ = ["RunningTotal", "SufficientStatistics", "hash_names", "packed_length"]
 
 _MIXED = (
     "Statistics merge only over the same columns in the same order; "
@@ -48,6 +50,8 @@ class SufficientStatistics:
         Weighted means of [X Y].
     comoment : ndarray of shape (d + t, d + t)
         Centred co-moments of [X Y].
+    triangle : ndarray
+        Their upper triangle, row by row: what is kept, merged and sent.
     n_features, n_targets : int
         d and t.
     feature_names : tuple of str or None
@@ -93,7 +97,7 @@ class SufficientStatistics:
     count: int
     total_weight: float
     means: Array
-    comoment: Array
+    triangle: Array
     n_features: int
     n_targets: int
     feature_names: tuple[str, ...] | None = None
@@ -104,7 +108,7 @@ class SufficientStatistics:
     def __post_init__(self) -> None:
         """Freeze the arrays: statistics share them when nothing has to be added."""
         self.means.setflags(write=False)
-        self.comoment.setflags(write=False)
+        self.triangle.setflags(write=False)
 
     # ---- from rows ------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class SufficientStatistics:
         >>> SufficientStatistics.from_batches(batches)
         SufficientStatistics(100 rows, 1 feature, 1 target)
         """
-        total: SufficientStatistics | None = None
+        total: RunningTotal | None = None
         for batch in batches:
             if not isinstance(batch, tuple) or len(batch) not in (2, 3):
                 raise StatisticsError(
@@ -164,12 +168,15 @@ class SufficientStatistics:
                     f"got {type(batch).__name__}."
                 )
             part = cls.from_data(*batch)
-            total = part if total is None else total + part
+            if total is None:
+                total = RunningTotal(part)
+            else:
+                total.add(part)
         if total is None:
             raise StatisticsError(
                 "no batches: at least one is needed to know the number of features."
             )
-        return replace(total, n_clients=1)
+        return replace(total.total(), n_clients=1)
 
     # ---- the law --------------------------------------------------------------
 
@@ -178,12 +185,9 @@ class SufficientStatistics:
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
         self._check_mergeable(other)
-        known = self if self.feature_hash is not None else other
         return replace(
-            self,
+            _better_named(self, other),
             count=self.count + other.count,
-            feature_names=self.feature_names or other.feature_names,
-            feature_hash=known.feature_hash,
             n_clients=self.n_clients + other.n_clients,
             **_fields(merge(self._moments(), other._moments())),
         )
@@ -214,7 +218,7 @@ class SufficientStatistics:
             rest = self._moments()
         else:
             rest = remove(self._moments(), other._moments())
-            _refuse_negative_variances(rest.comoment, self.comoment)
+            _refuse_negative_variances(rest.triangle, self.triangle, self.means.size)
         return replace(
             self,
             count=count,
@@ -234,6 +238,13 @@ class SufficientStatistics:
         return replace(self, feature_names=tuple(names), feature_hash=digest)
 
     # ---- views ----------------------------------------------------------------
+
+    @cached_property
+    def comoment(self) -> Array:
+        """Centred co-moments of [X Y], shape (d + t, d + t)."""
+        full = from_upper(self.triangle, self.means.size)
+        full.setflags(write=False)
+        return full
 
     @property
     def feature_means(self) -> Array:
@@ -297,7 +308,7 @@ class SufficientStatistics:
         packed = np.empty(packed_length(self.n_features, self.n_targets))
         packed[0] = self.total_weight
         packed[1 : 1 + width] = self.means
-        packed[1 + width :] = upper_triangle(self.comoment)
+        packed[1 + width :] = self.triangle
         return packed
 
     @classmethod
@@ -352,7 +363,7 @@ class SufficientStatistics:
             count=check_count(count),
             total_weight=weight,
             means=array[1 : 1 + width].copy(),
-            comoment=from_upper(array[1 + width :], width),
+            triangle=array[1 + width :].copy(),
             n_features=n_features,
             n_targets=n_targets,
             feature_hash=feature_hash,
@@ -374,7 +385,7 @@ class SufficientStatistics:
 
     def _moments(self) -> Moments:
         low = np.zeros_like(self.means) if self.means_low is None else self.means_low
-        return Moments(self.total_weight, self.means, self.comoment, low)
+        return Moments(self.total_weight, self.means, self.triangle, low)
 
     def _check_mergeable(self, other: SufficientStatistics) -> None:
         if self.n_features != other.n_features:
@@ -401,13 +412,61 @@ class SufficientStatistics:
             raise StatisticsError(
                 f"a total weight of {self.total_weight:g} would overflow in the sum."
             )
-        if self.count == 0 and (self.total_weight or self.comoment.any()):
+        if self.count == 0 and (self.total_weight or self.triangle.any()):
             raise StatisticsError("there are no rows, yet weight or co-moments.")
-        if self.total_weight == 0 and self.comoment.any():
+        if self.total_weight == 0 and self.triangle.any():
             raise StatisticsError("the total weight is zero, yet there are co-moments.")
         with np.errstate(over="ignore"):
             raw = np.diagonal(self.comoment) + self.total_weight * self.means**2
         check_moments(self.comoment, raw, "variances")
+
+
+class RunningTotal:
+    """The sum of statistics that arrive one after another, added up in place.
+
+    It is `sum`, without a new triangle for every addend.
+
+    Examples
+    --------
+    >>> a = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0])
+    >>> running = RunningTotal(a)
+    >>> running.add(a)
+    >>> running.total(), running.count
+    (SufficientStatistics(4 rows, 1 feature, 1 target), 4)
+    """
+
+    def __init__(self, first: SufficientStatistics) -> None:
+        self._known = first
+        moments = first._moments()
+        self._moments = moments._replace(triangle=moments.triangle.copy())
+        self.count, self._n_clients = first.count, first.n_clients
+
+    def add(self, part: SufficientStatistics) -> None:
+        """Add the statistics of other rows with the same columns."""
+        self._known._check_mergeable(part)
+        self._moments = merge(self._moments, part._moments(), in_place=True)
+        self.count += part.count
+        self._n_clients += part.n_clients
+        if self._known.feature_hash is None or self._known.feature_names is None:
+            self._known = _better_named(self._known, part)
+
+    def total(self) -> SufficientStatistics:
+        """Return the sum so far; what is added later does not change it."""
+        moments = self._moments._replace(triangle=self._moments.triangle.copy())
+        return replace(
+            self._known,
+            count=self.count,
+            n_clients=self._n_clients,
+            **_fields(moments),
+        )
+
+
+def _better_named(
+    a: SufficientStatistics, b: SufficientStatistics
+) -> SufficientStatistics:
+    known = a if a.feature_hash is not None else b
+    names = a.feature_names or b.feature_names
+    return replace(a, feature_names=names, feature_hash=known.feature_hash)
 
 
 def check_count(count: Any) -> int:
@@ -447,19 +506,17 @@ def _fields(moments: Moments) -> dict[str, Any]:
     return {
         "total_weight": moments.weight,
         "means": moments.mean,
-        "comoment": moments.comoment,
+        "triangle": moments.triangle,
         "means_low": moments.mean_low,
     }
 
 
 def _accumulate(rows: Rows) -> Moments:
-    total = Moments.zero(rows.n_features + rows.n_targets)
     # Values are checked through their sums: only when those are not finite is it
     # worth looking at every value to say which.
     with np.errstate(invalid="ignore", over="ignore"):
-        for block in rows.blocks():
-            total = merge(total, block_moments(block))
-        if np.isfinite(total.comoment).all() and np.isfinite(total.mean).all():
+        total = moments_of(rows.blocks(), rows.n_features + rows.n_targets)
+        if np.isfinite(total.triangle).all() and np.isfinite(total.mean).all():
             return total
     rows.refuse_bad_values()
     raise AssertionError("unreachable")
@@ -485,14 +542,14 @@ def _check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
     return array
 
 
-def _refuse_negative_variances(rest: Array, total: Array) -> None:
-    diagonal = np.einsum("ii->i", rest)
-    if (diagonal < -1e-9 * np.diagonal(total)).any():
+def _refuse_negative_variances(rest: Array, total: Array, width: int) -> None:
+    places = diagonal_positions(width)
+    if (rest[places] < -1e-9 * total[places]).any():
         raise StatisticsError(
             "removing these statistics leaves negative variances: "
             "their rows were not part of the total."
         )
-    np.maximum(diagonal, 0.0, out=diagonal)
+    rest[places] = np.maximum(rest[places], 0.0)
 
 
 def _name_difference(

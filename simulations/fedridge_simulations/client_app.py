@@ -28,7 +28,7 @@ from flwr.clientapp import ClientApp
 from fedridge_flwr.app.descent import gradient_steps
 from fedridge_flwr.flower import ridge_client_app
 from fedridge_flwr.flower.wire import PROTOCOL_KEY
-from fedridge_flwr.plausible import upper_triangle
+from fedridge_flwr.triangle import upper_triangle
 
 from .cells import Cell
 from .method import Method

@@ -15,7 +15,7 @@ from flwr.serverapp import strategy as flower_strategies
 
 from fedridge_flwr import FedRidge
 from fedridge_flwr.flower.exchange import ask
-from fedridge_flwr.plausible import from_upper
+from fedridge_flwr.triangle import from_upper
 
 from .cells import Cell, Outcome
 from .cohort import TIMEOUT, Cohort, Federation, quiet

@@ -1,0 +1,53 @@
+"""Symmetric matrices as their upper triangle, row by row.
+
+Read column by column it is the lower triangle, which is BLAS's packed form: rank-one
+updates work on it in place, with half the memory traffic of the full matrix.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dspr
+
+from .rows import Array
+
+__all__ = ["add_square", "diagonal_positions", "from_upper", "upper_triangle"]
+
+
+def upper_triangle(matrix: Array) -> Array:
+    """Return the upper triangle of a matrix, row by row.
+
+    Examples
+    --------
+    >>> upper_triangle(np.array([[1.0, 2.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    packed: Array = matrix[~np.tri(matrix.shape[0], k=-1, dtype=bool)]
+    return packed
+
+
+def from_upper(packed: Array, width: int) -> Array:
+    """Return the symmetric matrix with this upper triangle."""
+    upper = ~np.tri(width, k=-1, dtype=bool)
+    matrix = np.empty((width, width))
+    matrix[upper] = packed
+    matrix.T[upper] = packed
+    return matrix
+
+
+def diagonal_positions(width: int) -> NDArray[np.int64]:
+    """Return where the diagonal is in the triangle.
+
+    Examples
+    --------
+    >>> diagonal_positions(3)
+    array([0, 3, 5])
+    """
+    k = np.arange(width)
+    return np.asarray(k * width - k * (k - 1) // 2)
+
+
+def add_square(packed: Array, vector: Array, factor: float) -> None:
+    """Add factor * v v' to a triangle, in place."""
+    dspr(len(vector), factor, vector, packed, lower=1, overwrite_ap=1)
