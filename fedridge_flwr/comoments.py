@@ -11,20 +11,25 @@ never forms the raw second moment and so does not lose digits to large means.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg.blas import dsyrk
 
-from .rows import Array, Block
+from .rows import Array, Block, Rows
+from .threads import blas_workers
 from .triangle import add_square, diagonal_positions, from_upper, upper_triangle
 
 __all__ = ["Moments", "merge", "moments_of", "remove"]
 
 _DENSE_RATIO = 4.0
 _BLOCKS_PER_SHIFT = 16
+_WORTH_SHARING = 5e8
+_WIDEST_SHARED = 2000
 
 
 class Moments(NamedTuple):
@@ -78,17 +83,29 @@ def remove(total: Moments, part: Moments) -> Moments:
     return Moments(weight, mean, triangle, low)
 
 
-def moments_of(blocks: Iterable[Block], width: int) -> Moments:
-    """Return the moments of rows that come in blocks, all dense or all sparse."""
-    total, dense = Moments.zero(width), _DenseRun(width)
-    for block in blocks:
-        if sparse.issparse(block.X):
-            total = merge(total, _sparse_moments(block))
-            continue
-        dense.add([block.X, block.Y], block.weight)
-        if dense.blocks == _BLOCKS_PER_SHIFT:
-            total = merge(total, dense.finish())
-    return merge(total, dense.finish())
+def moments_of(rows: Rows) -> Moments:
+    """Return the moments of the rows [X Y], not finite where the rows are not."""
+    width = rows.n_features + rows.n_targets
+    if rows.is_sparse:
+        return reduce(merge, map(_sparse_moments, rows.blocks()), Moments.zero(width))
+    if rows.n_rows * width**2 < _WORTH_SHARING or width > _WIDEST_SHARED:
+        return _dense_moments(rows.blocks(), width)
+    with blas_workers() as workers:
+        ends = [rows.n_rows * k // workers for k in range(workers + 1)]
+        shares = [rows.blocks(start, stop) for start, stop in pairwise(ends)]
+        with ThreadPoolExecutor(workers) as pool:
+            parts = list(pool.map(lambda share: _dense_moments(share, width), shares))
+    return reduce(merge, parts)
+
+
+def _dense_moments(blocks: Iterable[Block], width: int) -> Moments:
+    total, run = Moments.zero(width), _DenseRun(width)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for block in blocks:
+            run.add([block.X, block.Y], block.weight)
+            if run.blocks == _BLOCKS_PER_SHIFT:
+                total = merge(total, run.finish())
+        return merge(total, run.finish())
 
 
 class _DenseRun:
@@ -104,13 +121,12 @@ class _DenseRun:
     def __init__(self, width: int) -> None:
         self._width = width
         self._buffer = np.empty((0, width + 1))
+        self._sum, self._product = np.empty((2, width + 1, width + 1))
         self._start()
 
     def _start(self) -> None:
-        p = self._width + 1
         self.blocks, self._weight = 0, 0.0
         self._shift: Array = np.zeros(self._width)
-        self._product = np.zeros((p, p), order="F")
 
     def add(self, parts: list[NDArray[Any]], weight: Array | None) -> None:
         """Add the rows [X Y] of one block."""
@@ -134,28 +150,24 @@ class _DenseRun:
             self._weight += float(weight.sum())
             rows[:, -1] = 1.0
             rows *= np.sqrt(weight)[:, None]
-        self._product = dsyrk(
-            1.0, rows.T, beta=1.0, c=self._product, lower=1, overwrite_c=1
-        )
+        if self.blocks:
+            # NumPy knows a matrix times its own transpose: half the work.
+            self._sum += np.matmul(rows.T, rows, out=self._product)
+        else:
+            np.matmul(rows.T, rows, out=self._sum)
         self.blocks += 1
 
     def finish(self) -> Moments:
         """Return the moments of the blocks added so far, and start anew."""
         if not self.blocks:
             return Moments.zero(self._width)
-        product, shift, weight = self._product, self._shift, self._weight
+        shift, weight = self._shift, self._weight
+        rest = self._sum[-1, :-1] / weight
+        triangle = upper_triangle(self._sum[:-1, :-1])
         self._start()
-        rest = product[-1, :-1] / weight
-        triangle = upper_triangle(product.T[:-1, :-1])
         add_square(triangle, rest, -weight)
         mean, low = _two_sum(shift, rest)
         return Moments(weight, mean, _clamp_variances(triangle, self._width), low)
-
-
-def _dense_moments(parts: list[NDArray[Any]], weight: Array | None) -> Moments:
-    run = _DenseRun(sum(part.shape[1] for part in parts))
-    run.add(parts, weight)
-    return run.finish()
 
 
 def _rough_mean(part: NDArray[Any], weight: Array | None) -> Array:
@@ -188,9 +200,10 @@ def _sparse_moments(block: Block) -> Moments:
     offset &= mean != 0.0
     light, heavy = np.flatnonzero(~offset), np.flatnonzero(offset)
 
-    dense = _dense_moments([X[:, heavy].toarray(), Y], block.weight)
+    dense_rows = Block(X[:, heavy].toarray(), Y, block.weight)
+    dense = _dense_moments([dense_rows], len(heavy) + Y.shape[1])
     where_dense = np.concatenate([heavy, n_features + np.arange(Y.shape[1])])
-    Z = np.hstack([X[:, heavy].toarray(), Y]) - dense.mean
+    Z = np.hstack([dense_rows.X, Y]) - dense.mean
     Z *= weight[:, None]
 
     X_light = X[:, light]

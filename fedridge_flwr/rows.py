@@ -23,8 +23,14 @@ __all__ = ["BLOCK_BYTES", "Array", "Block", "Rows", "check_rows", "finite_block"
 
 Array: TypeAlias = NDArray[np.float64]
 
-BLOCK_BYTES = 8 << 20
-"""Size of a dense float64 block. A block, its copy and a product stay below 64 MB."""
+BLOCK_BYTES = 1 << 20
+"""Size of a block of float64 rows: small enough to stay in a core's cache."""
+
+# A product costs its square result once, whatever the rows: wide rows come in larger
+# blocks, and so do sparse ones, whose products are dense.
+_WIDE = 256
+_LARGEST_FACTOR = 16
+_SPARSE_FACTOR = 8
 
 _REAL_KINDS = "biuf"
 
@@ -50,29 +56,35 @@ class Rows:
     n_targets: int
     feature_names: tuple[str, ...] | None
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield all rows in order, `BLOCK_BYTES` of float64 at a time."""
-        for part in self._parts():
+    @property
+    def is_sparse(self) -> bool:
+        """Whether X is a sparse matrix."""
+        return _is_sparse(self.X)
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
+        """Yield the rows from `start` to `stop`, about `BLOCK_BYTES` at a time."""
+        for part in self._parts(start, self.n_rows if stop is None else stop):
             weight = None if self.weight is None else self.weight[part]
             yield Block(_slice(self.X, part), _targets(self.Y, part), weight)
 
-    def _parts(self) -> Iterator[slice]:
-        if not _is_sparse(self.X):
+    def _parts(self, start: int, stop: int) -> Iterator[slice]:
+        if not self.is_sparse:
             width = self.n_features + self.n_targets
-            height = max(1, BLOCK_BYTES // (8 * width))
-            for start in range(0, self.n_rows, height):
-                yield slice(start, min(start + height, self.n_rows))
+            factor = min(max(width / _WIDE, 1.0), _LARGEST_FACTOR)
+            height = max(1, int(factor * BLOCK_BYTES) // (8 * width))
+            for first in range(start, stop, height):
+                yield slice(first, min(first + height, stop))
             return
         # Rows may be of very different length, so entries are counted, not rows.
         ends = _row_ends(self.X)
-        height = max(1, BLOCK_BYTES // (16 * (self.n_targets + 3)))
-        start = 0
-        while start < self.n_rows:
+        size = _SPARSE_FACTOR * BLOCK_BYTES
+        height = max(1, size // (16 * (self.n_targets + 3)))
+        while start < stop:
             before = ends[start - 1] if start else 0
-            full = int(np.searchsorted(ends, before + BLOCK_BYTES // 48, "right"))
-            stop = min(max(full, start + 1), start + height, self.n_rows)
-            yield slice(start, stop)
-            start = stop
+            full = int(np.searchsorted(ends, before + size // 48, "right"))
+            end = min(max(full, start + 1), start + height, stop)
+            yield slice(start, end)
+            start = end
 
     def refuse_bad_values(self) -> None:
         """Raise a `DataError` that names and counts what is not finite or too large."""

@@ -515,7 +515,7 @@ def _accumulate(rows: Rows) -> Moments:
     # Values are checked through their sums: only when those are not finite is it
     # worth looking at every value to say which.
     with np.errstate(invalid="ignore", over="ignore"):
-        total = moments_of(rows.blocks(), rows.n_features + rows.n_targets)
+        total = moments_of(rows)
         if np.isfinite(total.triangle).all() and np.isfinite(total.mean).all():
             return total
     rows.refuse_bad_values()
