@@ -11,7 +11,7 @@ from .errors import StatisticsError
 from .plausible import LARGEST, check_moments, check_symmetric
 from .rows import Array
 from .statistics import SufficientStatistics, check_count
-from .triangle import from_upper
+from .triangle import from_upper, upper_triangle
 
 __all__ = ["PlainStatistics"]
 
@@ -140,13 +140,14 @@ def _full_gram(gram: Array, n_features: int) -> Array:
                 f"a packed G of {n_features} features has {expected} numbers, "
                 f"got {gram.size}."
             )
-        full = from_upper(gram, n_features)
+        triangle, full = gram, from_upper(gram, n_features)
     elif gram.shape == (n_features, n_features):
         full = check_symmetric(gram)
+        triangle = upper_triangle(full)
     else:
         raise StatisticsError(
             f"G must have shape ({n_features}, {n_features}) or be its packed upper "
             f"triangle, got {gram.shape}."
         )
-    check_moments(full, np.diagonal(full), "sums of squares in G")
+    check_moments(triangle, np.diagonal(full), "sums of squares in G")
     return full

@@ -7,6 +7,7 @@ from scipy.linalg.lapack import dpotrf
 
 from .errors import StatisticsError
 from .rows import Array
+from .triangle import diagonal_positions, lower_half
 
 __all__ = [
     "LARGEST",
@@ -19,19 +20,19 @@ _ROUNDING = 1e-6
 _SMALLEST_SQUARE = 1e-310
 
 
-def check_moments(matrix: Array, raw_diagonal: Array, what: str) -> None:
+def check_moments(triangle: Array, raw_diagonal: Array, what: str) -> None:
     """Refuse a symmetric matrix that cannot be a sum of squares w z z'.
 
     Parameters
     ----------
-    matrix : ndarray of shape (p, p)
-        Raw or centred second moments.
+    triangle : ndarray
+        Raw or centred second moments, as `upper_triangle` packs them.
     raw_diagonal : ndarray of shape (p,)
         Raw sums of squares, which bound the rounding in centred ones.
     what : str
         Name of the diagonal in messages, for example "variances".
     """
-    diagonal = np.diagonal(matrix)
+    diagonal = triangle[diagonal_positions(raw_diagonal.size)]
     if (diagonal < 0).any():
         raise StatisticsError(
             f"negative {what}: {int((diagonal < 0).sum())} of {diagonal.size}."
@@ -44,10 +45,11 @@ def check_moments(matrix: Array, raw_diagonal: Array, what: str) -> None:
     # Squares of numbers around 1e-160 are rounded to zero, their products with others
     # are not.
     size = np.sqrt(size + _SMALLEST_SQUARE)
-    scaled = matrix / size
+    scaled = lower_half(triangle, size.size)
+    scaled /= size
     scaled /= size[:, None]
     np.einsum("ii->i", scaled)[:] = 1.0
-    if dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)[1]:
+    if dpotrf(scaled, lower=1, overwrite_a=1, clean=0)[1]:
         raise StatisticsError(
             "the second moments are not positive semi-definite (as if a correlation "
             "were above 1): no rows have them."

@@ -362,8 +362,8 @@ class SufficientStatistics:
         stats = cls(
             count=check_count(count),
             total_weight=weight,
-            means=array[1 : 1 + width].copy(),
-            triangle=array[1 + width :].copy(),
+            means=_own(array[1 : 1 + width]),
+            triangle=_own(array[1 + width :]),
             n_features=n_features,
             n_targets=n_targets,
             feature_hash=feature_hash,
@@ -416,9 +416,10 @@ class SufficientStatistics:
             raise StatisticsError("there are no rows, yet weight or co-moments.")
         if self.total_weight == 0 and self.triangle.any():
             raise StatisticsError("the total weight is zero, yet there are co-moments.")
+        variances = self.triangle[diagonal_positions(self.means.size)]
         with np.errstate(over="ignore"):
-            raw = np.diagonal(self.comoment) + self.total_weight * self.means**2
-        check_moments(self.comoment, raw, "variances")
+            raw = variances + self.total_weight * self.means**2
+        check_moments(self.triangle, raw, "variances")
 
 
 class RunningTotal:
@@ -540,6 +541,14 @@ def _check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
     if bad:
         raise StatisticsError(f"{bad} of {expected} numbers are NaN or infinite.")
     return array
+
+
+def _own(part: Array) -> Array:
+    """Return numbers that nobody else can change, without a copy if they cannot."""
+    base: Any = part
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return part if isinstance(base, bytes) else part.copy()
 
 
 def _refuse_negative_variances(rest: Array, total: Array, width: int) -> None:

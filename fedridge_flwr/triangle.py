@@ -9,10 +9,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dspr
+from scipy.linalg.lapack import dtpttr, dtrttp
 
 from .rows import Array
 
-__all__ = ["add_square", "diagonal_positions", "from_upper", "upper_triangle"]
+__all__ = [
+    "add_square",
+    "diagonal_positions",
+    "from_upper",
+    "lower_half",
+    "upper_triangle",
+]
 
 
 def upper_triangle(matrix: Array) -> Array:
@@ -23,8 +30,17 @@ def upper_triangle(matrix: Array) -> Array:
     >>> upper_triangle(np.array([[1.0, 2.0], [2.0, 3.0]]))
     array([1., 2., 3.])
     """
-    packed: Array = matrix[~np.tri(matrix.shape[0], k=-1, dtype=bool)]
+    packed: Array = dtrttp(matrix.T, uplo="L")[0]
     return packed
+
+
+def lower_half(packed: Array, width: int) -> Array:
+    """Return a matrix, column by column, whose lower half is that of the symmetric one.
+
+    It is what LAPACK needs of a symmetric matrix; the upper half has no meaning.
+    """
+    half: Array = dtpttr(width, packed, uplo="L")[0]
+    return half
 
 
 def from_upper(packed: Array, width: int) -> Array:

@@ -20,7 +20,11 @@ _Node = TypeVar("_Node")
 _POLL = 0.1
 _SETTLE = 3.0
 _PROGRESS_EVERY = 5.0
+_FIRST_PULL = 8
 _PULLED_AT_ONCE = 100
+_PULLED_BYTES = 16 << 20
+_PATIENCE = 4.0
+_LONGEST_PAUSE = 5.0
 
 
 def wait_for_nodes(
@@ -92,19 +96,31 @@ def ask(
 ) -> Iterator[Message]:
     """Send messages and yield each answer as soon as it is there, until `timeout`.
 
-    At most `_PULLED_AT_ONCE` answers are in memory. Progress is logged.
+    Few answers are in memory at once, fewer the larger they are. Progress is logged.
+    Looking for answers that are not there yet takes at most a fifth of the time: among
+    thousands of clients one look costs as long as several of them need to answer.
     """
     began = told = time.monotonic()
-    pending = {
+    # In the order they were sent, which is about the order of the answers.
+    pending = dict.fromkeys(
         message_id for message_id in grid.push_messages(list(messages)) if message_id
-    }
-    total, done = len(messages), 0
+    )
+    total, done, at_once = len(messages), 0, _FIRST_PULL
     while pending:
-        for batch in _batches(sorted(pending)):
-            for reply in grid.pull_messages(batch):
+        in_vain, waiting = 0.0, list(pending)
+        while waiting:
+            batch, waiting = waiting[:at_once], waiting[at_once:]
+            asked_at = time.monotonic()
+            replies = list(grid.pull_messages(batch))[::-1]
+            seconds = time.monotonic() - asked_at
+            in_vain += seconds * max(1.0 - len(replies) / len(batch), 0.0)
+            if replies:
+                at_once = _how_many_fit(max(_array_bytes(reply) for reply in replies))
+            while replies:
+                reply = replies.pop()
                 answered = reply.metadata.reply_to_message_id
                 if answered in pending:
-                    pending.remove(answered)
+                    del pending[answered]
                     done += 1
                     yield reply
         now = time.monotonic()
@@ -122,9 +138,17 @@ def ask(
                 timeout,
             )
             return
-        time.sleep(_POLL)
+        pause = min(max(_POLL, _PATIENCE * in_vain), _LONGEST_PAUSE)
+        time.sleep(min(pause, max(timeout - (now - began), 0.001)))
 
 
-def _batches(message_ids: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(message_ids), _PULLED_AT_ONCE):
-        yield message_ids[start : start + _PULLED_AT_ONCE]
+def _how_many_fit(size: int) -> int:
+    """Return how many answers of this size to hold in memory."""
+    return min(max(_PULLED_BYTES // max(size, 1), 1), _PULLED_AT_ONCE)
+
+
+def _array_bytes(message: Message) -> int:
+    if message.has_error():
+        return 0
+    records = message.content.array_records.values()
+    return sum(len(array.data) for record in records for array in record.values())
