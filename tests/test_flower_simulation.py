@@ -253,3 +253,33 @@ def _kind(reason: str) -> str:
         "length": "numbers, got an array of shape",
     }
     return next((kind for kind, word in words.items() if word in reason), reason)
+
+
+def test_simulated_clients_keep_to_their_own_cores(monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+
+    def threads_as_target(context: Context) -> Rows:
+        from threadpoolctl import threadpool_info
+
+        threads = max(pool["num_threads"] for pool in threadpool_info())
+        return np.eye(3), np.full(3, float(threads))
+
+    found: list[float] = []
+
+    def main(grid: Grid) -> None:
+        strategy = FedRidge(alpha=1.0, min_available_nodes=2)
+        strategy.start(grid, timeout=120)
+        found.append(float(strategy.statistics_.target_means[0]))
+
+    simulate(server(main), ridge_client_app(threads_as_target), 2)
+    assert found == [1.0]
+
+
+def test_a_process_that_is_no_actor_is_left_alone() -> None:
+    from threadpoolctl import threadpool_info
+
+    from fedridge_flwr.flower.cores import keep_to_own_cores
+
+    before = threadpool_info()
+    assert keep_to_own_cores() is None
+    assert threadpool_info() == before

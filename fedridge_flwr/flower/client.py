@@ -33,6 +33,7 @@ from ..rows import Array, Rows, check_rows
 from ..statistics import SufficientStatistics, hash_names
 from . import wire
 from .arrays import decode_array, decode_arrays, held_out_from_arrays, model_from_arrays
+from .cores import keep_to_own_cores
 from .reasons import readable_error
 
 __all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
@@ -80,6 +81,7 @@ def ridge_client_app(
             load = load_eval_data
         else:
             load = load_data
+        keep_to_own_cores()
         X, y, weight = _rows(load(context), "what load_data returns")
         return RidgeClient(
             X,
@@ -156,6 +158,7 @@ class RidgeClient(NumPyClient):
 
     def statistics(self) -> SufficientStatistics:
         """Return the statistics of the training rows, if there are enough rows."""
+        keep_to_own_cores()
         self._hold_back(self.n_rows)
         return SufficientStatistics.from_data(*self._train_rows)
 
