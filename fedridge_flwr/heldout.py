@@ -54,6 +54,7 @@ class HeldOut:
             part.centred_moment,
             np.diagonal(part.centred_target_gram),
             weights,
+            part.rounding,
         )
         offset = part.target_means - self.intercept - self.coef @ part.feature_means
         squares = centred / part.total_weight + offset**2
@@ -243,11 +244,11 @@ class _Blocks:
                 return None
             lever = part.total_weight * (total.total_weight / rest)
             gap = np.sqrt(lever) * (total.means - part.means)
-            rows = np.vstack([_factor(part.comoment), gap])
+            rows = np.vstack([_factor(part), gap])
             last = part.total_weight / rest
         else:
             means = np.sqrt(part.total_weight) * part.means
-            rows = np.vstack([_factor(part.comoment), means])
+            rows = np.vstack([_factor(part), means])
             last = 0.0
         U, V = rows[:, :d] @ self._vectors, rows[:, d:]
         found = np.empty(self._alphas.size)
@@ -264,12 +265,15 @@ class _Blocks:
         return found
 
 
-def _factor(moments: Array) -> Array:
-    """Return F with F'F = moments and as few rows as its rank."""
+def _factor(part: SufficientStatistics) -> Array:
+    """Return F with F'F = co-moments and as few rows as their rank."""
+    moments = part.comoment
     scale = np.sqrt(np.diagonal(moments))
     scale = np.where(scale > 0, scale, 1.0)
     scaled = moments / np.outer(scale, scale)
-    factor, pivots, rank, _ = dpstrf(scaled, lower=0)
+    # LAPACK takes a negative tolerance as its own, near the rounding of float64.
+    tolerance = scale.size * part.rounding if part.rounding else -1.0
+    factor, pivots, rank, _ = dpstrf(scaled, tol=tolerance, lower=0)
     rows = np.zeros((rank, scale.size))
     rows[:, pivots - 1] = np.triu(factor)[:rank]
     return rows * scale
@@ -293,7 +297,11 @@ def _total_of(parts: Mapping[str, SufficientStatistics]) -> SufficientStatistics
 
 
 def squared_errors(
-    gram: Array, moment: Array, target_squares: Array, weights: Array
+    gram: Array,
+    moment: Array,
+    target_squares: Array,
+    weights: Array,
+    rounding: float = 0.0,
 ) -> Array:
     """Return y'y - 2 w'h + w'G w per alpha and target, for weights (d, a, t)."""
     d = gram.shape[0]
@@ -301,10 +309,11 @@ def squared_errors(
     errors = target_squares + np.einsum(
         "dat,dat->at", weights, product - 2.0 * moment[:, None, :]
     )
-    if (errors < _CANCELLED * target_squares).any():
+    cancelled = max(_CANCELLED, rounding)
+    if (errors < cancelled * target_squares).any():
         warnings.warn(
-            "some held-out losses are below 1e-10 of the spread of y, where rounding "
-            'of the statistics hides them: use cv="clients".',
+            f"some held-out losses are below {cancelled:.0e} of the spread of y, where "
+            'rounding of the statistics hides them: use cv="clients".',
             ClampedLossWarning,
             stacklevel=2,
         )

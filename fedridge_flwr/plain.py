@@ -37,6 +37,7 @@ class PlainStatistics:
     gram: Array
     moment: Array
     n_clients: int = 1
+    rounding: float = 0.0
 
     @classmethod
     def from_arrays(cls, gram: Any, moment: Any, count: int) -> PlainStatistics:
@@ -84,6 +85,7 @@ class PlainStatistics:
             gram=stats.gram,
             moment=stats.moment,
             n_clients=stats.n_clients,
+            rounding=stats.rounding,
         )
 
     def __add__(self, other: object) -> PlainStatistics:
@@ -101,6 +103,7 @@ class PlainStatistics:
             gram=self.gram + other.gram,
             moment=self.moment + other.moment,
             n_clients=self.n_clients + other.n_clients,
+            rounding=max(self.rounding, other.rounding),
         )
 
     def __radd__(self, other: object) -> PlainStatistics:

@@ -20,7 +20,9 @@ _ROUNDING = 1e-6
 _SMALLEST_SQUARE = 1e-310
 
 
-def check_moments(triangle: Array, raw_diagonal: Array, what: str) -> None:
+def check_moments(
+    triangle: Array, raw_diagonal: Array, what: str, rounding: float = 0.0
+) -> None:
     """Refuse a symmetric matrix that cannot be a sum of squares w z z'.
 
     Parameters
@@ -31,6 +33,8 @@ def check_moments(triangle: Array, raw_diagonal: Array, what: str) -> None:
         Raw sums of squares, which bound the rounding in centred ones.
     what : str
         Name of the diagonal in messages, for example "variances".
+    rounding : float
+        How far each correlation may be off.
     """
     diagonal = triangle[diagonal_positions(raw_diagonal.size)]
     if (diagonal < 0).any():
@@ -41,7 +45,10 @@ def check_moments(triangle: Array, raw_diagonal: Array, what: str) -> None:
         raise StatisticsError(
             f"second moments above {LARGEST:g} would overflow in the sum."
         )
-    size = (1 + _ROUNDING) * diagonal + _ROUNDING**2 * raw_diagonal
+    # Whatever their signs, p roundings in a row cannot move an eigenvalue further
+    # (Gershgorin).
+    slack = _ROUNDING + diagonal.size * rounding
+    size = (1 + slack) * diagonal + _ROUNDING**2 * raw_diagonal
     # Squares of numbers around 1e-160 are rounded to zero, their products with others
     # are not.
     size = np.sqrt(size + _SMALLEST_SQUARE)

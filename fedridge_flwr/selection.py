@@ -397,7 +397,9 @@ def gcv_scores(
         )
     solution, _ = solve_in_penalty_units(equations, alphas)
     spread = total.centred_target_gram if fit_intercept else total.target_gram
-    residual = squared_errors(matrix, rhs, np.diagonal(spread), solution)
+    residual = squared_errors(
+        matrix, rhs, np.diagonal(spread), solution, total.rounding
+    )
     scores: Array = n * residual.mean(axis=1) / (n - freedom) ** 2
     return scores
 

@@ -45,6 +45,7 @@ Statistics: TypeAlias = SufficientStatistics | PlainStatistics
 
 _EPS = float(np.finfo(np.float64).eps)
 _HALF_THE_DIGITS = 1e8
+_THREE_DIGITS = 1e-3
 
 
 def solve(
@@ -81,7 +82,8 @@ def solve(
     Warns
     -----
     IllConditionedWarning
-        If rounding may cost more than half of the digits.
+        If rounding may cost more than half of the digits, or, where the statistics
+        came as float32, leave fewer than three.
 
     Notes
     -----
@@ -257,7 +259,9 @@ def solve_equations(equations: NormalEquations, alpha: float) -> tuple[Array, fl
     norm = float(np.abs(scaled).sum(axis=0).max())
     factor, failed = dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)
     inverse_condition = 0.0 if failed else dpocon(factor, norm, uplo="L")[0]
-    if inverse_condition < max(10, diagonal.size) * _EPS:
+    # A system this near could be the true one, and it is singular.
+    nearest = max(max(10, diagonal.size) * _EPS, equations.stats.rounding)
+    if inverse_condition < nearest:
         raise _singular(equations, alpha, [])
     solution, _ = dpotrs(factor, equations.rhs * scale[:, None], lower=1)
     return solution * scale[:, None], 1.0 / inverse_condition
@@ -269,11 +273,12 @@ class _Shifted:
     def __init__(self, equations: NormalEquations) -> None:
         self._matrix, self._rhs, self._unit = equations.in_penalty_units()
         self._system = ShiftedSystem(self._matrix)
+        self._nearest = max(1.0 / _HALF_THE_DIGITS, equations.stats.rounding)
 
     def solve(self, alpha: float) -> tuple[Array, float] | None:
         """Return W and condition, or None where refinement does not get there."""
         condition = self._condition(alpha)
-        if condition > _HALF_THE_DIGITS:
+        if condition * self._nearest > 1.0:
             return None
         solution, accurate = refine(
             self._system, self._matrix, self._rhs, np.array([alpha])
@@ -321,6 +326,15 @@ def _model(
             stacklevel=3,
         )
     stats = equations.stats
+    if condition * stats.rounding > _THREE_DIGITS:
+        warnings.warn(
+            f"the statistics came as float32 and the system has condition "
+            f"{condition:.1e} after scaling: the coefficients may be wrong by "
+            f"{condition * stats.rounding:.1g} of their size. Have them sent as float64, "
+            f"drop nearly dependent columns or raise alpha (now {alpha:g}).",
+            IllConditionedWarning,
+            stacklevel=3,
+        )
     intercept: float | Array = 0.0
     r2 = None
     if isinstance(stats, SufficientStatistics):
@@ -374,6 +388,8 @@ def _singular(
         if alpha == 0.0
         else f"raise alpha (now {alpha:g}), or drop these columns"
     )
+    if stats.rounding:
+        remedy += ", or have the statistics sent as float64 and not as float32"
     return SingularSystemError(
         f"the data do not determine the coefficients: {'; '.join(found)}. "
         f"Remedy: {remedy}."

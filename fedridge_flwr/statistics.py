@@ -63,6 +63,9 @@ class SufficientStatistics:
     means_low : ndarray of shape (d + t,), optional
         What rounding cut off the means. It keeps merging many unlike clients exact,
         and stays behind when statistics are packed.
+    rounding : float
+        How far each correlation may be off: 6e-8 where some of the rows came as float32
+        (`compact`), otherwise 0.
 
     Notes
     -----
@@ -104,6 +107,7 @@ class SufficientStatistics:
     feature_hash: str | None = None
     n_clients: int = 1
     means_low: Array | None = None
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
         """Freeze the arrays: statistics share them when nothing has to be added."""
@@ -189,6 +193,7 @@ class SufficientStatistics:
             _better_named(self, other),
             count=self.count + other.count,
             n_clients=self.n_clients + other.n_clients,
+            rounding=max(self.rounding, other.rounding),
             **_fields(merge(self._moments(), other._moments())),
         )
 
@@ -223,6 +228,7 @@ class SufficientStatistics:
             self,
             count=count,
             n_clients=max(self.n_clients - other.n_clients, 0),
+            rounding=max(self.rounding, other.rounding),
             **_fields(rest),
         )
 
@@ -321,6 +327,7 @@ class SufficientStatistics:
         count: int | None = None,
         feature_names: Sequence[str] | None = None,
         feature_hash: str | None = None,
+        rounding: float = 0.0,
     ) -> SufficientStatistics:
         """Unpack `to_array`; everything is checked, nothing in it is trusted.
 
@@ -336,6 +343,8 @@ class SufficientStatistics:
             Names of the features.
         feature_hash : str, optional
             Their hash, where the names are not known.
+        rounding : float
+            How far each correlation may be off.
 
         Raises
         ------
@@ -367,6 +376,7 @@ class SufficientStatistics:
             n_features=n_features,
             n_targets=n_targets,
             feature_hash=feature_hash,
+            rounding=rounding,
         )
         stats._check_plausible()
         return (
@@ -419,7 +429,7 @@ class SufficientStatistics:
         variances = self.triangle[diagonal_positions(self.means.size)]
         with np.errstate(over="ignore"):
             raw = variances + self.total_weight * self.means**2
-        check_moments(self.triangle, raw, "variances")
+        check_moments(self.triangle, raw, "variances", self.rounding)
 
 
 class RunningTotal:
@@ -441,6 +451,7 @@ class RunningTotal:
         moments = first._moments()
         self._moments = moments._replace(triangle=moments.triangle.copy())
         self.count, self._n_clients = first.count, first.n_clients
+        self._rounding = first.rounding
 
     def add(self, part: SufficientStatistics) -> None:
         """Add the statistics of other rows with the same columns."""
@@ -448,6 +459,7 @@ class RunningTotal:
         self._moments = merge(self._moments, part._moments(), in_place=True)
         self.count += part.count
         self._n_clients += part.n_clients
+        self._rounding = max(self._rounding, part.rounding)
         if self._known.feature_hash is None or self._known.feature_names is None:
             self._known = _better_named(self._known, part)
 
@@ -458,6 +470,7 @@ class RunningTotal:
             self._known,
             count=self.count,
             n_clients=self._n_clients,
+            rounding=self._rounding,
             **_fields(moments),
         )
 
