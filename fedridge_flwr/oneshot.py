@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .compact import WIRE_DTYPES
 from .errors import FedRidgeError, NotEnoughClientsError
 from .fold import Fold
 from .heldout import HeldOut, held_out_models
@@ -49,6 +50,7 @@ class FitSettings:
     alphas: Alphas | None = None
     cv: str | None = None
     one_standard_error: bool = False
+    wire_dtype: str = "float64"
     on_model: Callable[[RidgeModel], object] | None = None
     save_model: str | os.PathLike[str] | None = None
 
@@ -64,6 +66,10 @@ class FitSettings:
         if self.one_standard_error and self.selection in (None, "gcv"):
             raise FedRidgeError(
                 'the one-standard-error rule needs cv="clients" or cv="server".'
+            )
+        if not isinstance(self.wire_dtype, str) or self.wire_dtype not in WIRE_DTYPES:
+            raise FedRidgeError(
+                f'wire_dtype must be "float64" or "float32", got {self.wire_dtype!r}.'
             )
         check_whole("the number of valid answers needed", self.min_clients)
         if isinstance(self.feature_names, str):
@@ -164,6 +170,7 @@ class OneShotFit:
             bytes_down=self.bytes_down,
             seconds=self.seconds,
             spectrum=spectrum(total, model),
+            wire_error=_wire_error(total, model),
             selection=None if self.selection is None else self.selection.to_dict(),
         )
         if not self.awaits_losses:
@@ -210,6 +217,7 @@ class OneShotFit:
         self.model = self._named(self.selection.model)
         report.alpha = self.model.alpha_
         report.spectrum = spectrum(total, self.model)
+        report.wire_error = _wire_error(total, self.model)
         report.selection = self.selection.to_dict()
         report.selection_failures = dict(failures)
         self._hand_on(self.model)
@@ -314,6 +322,12 @@ class OneShotFit:
 
 def _is_auto(alphas: object) -> bool:
     return isinstance(alphas, str) and alphas == "auto"
+
+
+def _wire_error(total: Statistics, model: RidgeModel) -> float | None:
+    if not total.rounding or model.condition_ is None:
+        return None
+    return min(1.0, total.rounding * model.condition_)
 
 
 def check_whole(what: str, value: object) -> int:

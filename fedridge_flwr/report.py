@@ -41,6 +41,11 @@ class FitReport:
         Time per phase.
     spectrum : Spectrum or None
         The paper's run-time quantities.
+    wire_error : float or None
+        Where some clients sent float32: estimate of what that moved the coefficients
+        by, as a part of their size, 6e-8 times the condition of the system. Size is
+        the norm of the effects of one standard deviation of each feature, or the
+        standard deviation of y where that is larger.
     fedavg_rounds : float or None
         Rounds of FedAvg on these clients that would cost as many bytes, measured.
     selection : dict or None
@@ -64,6 +69,7 @@ class FitReport:
     bytes_down: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     spectrum: Spectrum | None = None
+    wire_error: float | None = None
     fedavg_rounds: float | None = None
     selection: dict[str, Any] | None = None
     selection_failures: dict[str, str] = field(default_factory=dict)
@@ -118,6 +124,9 @@ class FitReport:
                     f"(paper: {self.fedavg_rounds_paper:.1f})",
                 )
             )
+        if self.wire_error is not None:
+            words = f"coefficients right to {self.wire_error:.1e} of their size"
+            rows.append(("float32", f"{words} (estimate)"))
         rows += self._spectrum_rows()
         if self.evaluation is not None:
             found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())

@@ -364,7 +364,8 @@ def auto_alphas(
     largest = float(values[-1])
     if largest <= 0:
         raise StatisticsError("all features are constant: there is no alpha to choose.")
-    filled = values[values > _AUTO_SPAN * largest]
+    span = max(_AUTO_SPAN, values.size * total.rounding)
+    filled = values[values > span * largest]
     smallest = float(filled[0]) / 10
     if filled.size == values.size:
         smallest = min(smallest, _AUTO_DEPTH * largest)

@@ -326,12 +326,13 @@ def _model(
             stacklevel=3,
         )
     stats = equations.stats
-    if condition * stats.rounding > _THREE_DIGITS:
+    moved = condition * stats.rounding
+    if moved > _THREE_DIGITS:
         warnings.warn(
-            f"the statistics came as float32 and the system has condition "
+            "the statistics came as float32 and the system has condition "
             f"{condition:.1e} after scaling: the coefficients may be wrong by "
-            f"{condition * stats.rounding:.1g} of their size. Have them sent as float64, "
-            f"drop nearly dependent columns or raise alpha (now {alpha:g}).",
+            f"{moved:.1g} of their size. Have them sent as float64, drop nearly "
+            f"dependent columns or raise alpha (now {alpha:g}).",
             IllConditionedWarning,
             stacklevel=3,
         )
