@@ -183,9 +183,11 @@ class RidgeClient(NumPyClient):
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
     ) -> tuple[list[NDArray[Any]], int, dict[str, Any]]:
         """Return the packed statistics, the number of rows, and what they are."""
+        dtype = wire.asked_dtype(config)
         stats = self.statistics()
-        fields = wire.statistics_fields(stats, self.share_feature_names)
-        return [stats.to_array()], stats.count, dict(fields)
+        arrays = list(wire.statistics_arrays(stats, dtype).values())
+        fields = wire.statistics_fields(stats, self.share_feature_names, dtype)
+        return arrays, stats.count, dict(fields)
 
     def evaluate(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
@@ -266,7 +268,8 @@ def _answer_train(
 
     def reply() -> RecordDict:
         wire.check_request(config)
-        return wire.statistics_reply(client().statistics(), share_names)
+        dtype = wire.asked_dtype(config)
+        return wire.statistics_reply(client().statistics(), share_names, dtype)
 
     return Message(_or_refusal(reply, share_names), reply_to=message)
 

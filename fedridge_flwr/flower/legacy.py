@@ -83,6 +83,8 @@ class FedRidge(FitResults, Strategy):
         made in the evaluate round, whose result the older driver does not take as
         parameters: `model_`, `on_model` and `save_model` carry the refitted model,
         `evaluate_fn` and the driver see the one that GCV would choose.
+    wire_dtype : {"float64", "float32"}
+        As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -127,6 +129,7 @@ class FedRidge(FitResults, Strategy):
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,
+        wire_dtype: str = "float64",
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         min_available_nodes: int | None = None,
@@ -150,6 +153,7 @@ class FedRidge(FitResults, Strategy):
             alphas=alphas,
             cv=cv,
             one_standard_error=one_standard_error,
+            wire_dtype=wire_dtype,
             on_model=on_model,
             save_model=save_model,
         )
@@ -184,7 +188,12 @@ class FedRidge(FitResults, Strategy):
         )
         ins = FitIns(
             Parameters(tensors=[], tensor_type="numpy.ndarray"),
-            {**config, "server-round": server_round, wire.PROTOCOL_KEY: wire.PROTOCOL},
+            {
+                **config,
+                **wire.dtype_config(self._settings.wire_dtype),
+                "server-round": server_round,
+                wire.PROTOCOL_KEY: wire.PROTOCOL,
+            },
         )
         self._asked = dict.fromkeys(_name(client) for client in clients)
         self._fit.bytes_down = len(clients) * _bytes(fitins_to_recorddict(ins, True))
@@ -215,6 +224,7 @@ class FedRidge(FitResults, Strategy):
         for name, reason in fit.fold.failures.items():
             log.warning("aggregate_fit: client %s left out: %s", name, reason)
         model = fit.finish()
+        self._log_wire_error("aggregate_fit")
         fit.compare_bytes(fedavg_bytes(model_arrays(model)))
         for line in str(self.report_).splitlines():
             log.info("%s", line)

@@ -9,6 +9,7 @@ from ..oneshot import OneShotFit
 from ..report import FitReport
 from ..selection import AlphaSelection
 from ..solve import Statistics
+from .exchange import log
 
 __all__ = ["FitResults"]
 
@@ -43,6 +44,15 @@ class FitResults:
         if total is None:
             raise AttributeError(_NOT_FITTED)
         return total
+
+    def _log_wire_error(self, where: str) -> None:
+        error = self.report_.wire_error
+        if error is not None:
+            log.info(
+                "%s: by float32, coefficients are right to %.1e of their size",
+                where,
+                error,
+            )
 
 
 def _fitted(value: _T | None) -> _T:

@@ -82,6 +82,11 @@ class FedRidge(FitResults, Strategy):
         so memory grows with their number. "gcv" needs the total only.
     one_standard_error : bool
         Choose the largest alpha within one standard error of the best.
+    wire_dtype : {"float64", "float32"}
+        With "float32" clients send correlations as float32 and all else as float64:
+        half the bytes, and coefficients right to 6e-8 times the condition of the
+        system, which `report_` tells (`wire_error`). Clients that know only float64
+        are taken too.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -127,6 +132,7 @@ class FedRidge(FitResults, Strategy):
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,
+        wire_dtype: str = "float64",
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -145,6 +151,7 @@ class FedRidge(FitResults, Strategy):
             alphas=alphas,
             cv=cv,
             one_standard_error=one_standard_error,
+            wire_dtype=wire_dtype,
             on_model=on_model,
             save_model=save_model,
         )
@@ -244,7 +251,8 @@ class FedRidge(FitResults, Strategy):
         nodes = self._wait_for_nodes(grid)
         nodes = _sample(nodes, self.fraction_train, self._settings.min_clients)
         self._fit.seconds["wait"] = time.perf_counter() - began
-        content = wire.train_request({**config, "server-round": server_round})
+        wanted = wire.dtype_config(self._settings.wire_dtype)
+        content = wire.train_request({**config, **wanted, "server-round": server_round})
         self._asked = _messages(content, nodes, MessageType.TRAIN)
         log.info("configure_train: asked %d nodes", len(nodes))
         return self._asked
@@ -267,6 +275,7 @@ class FedRidge(FitResults, Strategy):
         for client, reason in fit.fold.failures.items():
             log.warning("aggregate_train: client %s left out: %s", client, reason)
         model = fit.finish()
+        self._log_wire_error("aggregate_train")
         arrays = model_arrays(model)
         fit.compare_bytes(fedavg_bytes(arrays))
         return arrays, MetricRecord(dict(fit.metrics()))

@@ -25,6 +25,7 @@ from flwr.common import Parameters
 from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
 from numpy.typing import NDArray
 
+from ..compact import WIRE_DTYPES, from_compact, to_compact
 from ..errors import ProtocolError
 from ..model import Evaluation
 from ..plain import PlainStatistics
@@ -38,8 +39,10 @@ __all__ = [
     "PROTOCOL",
     "PROTOCOL_KEY",
     "TASK_KEY",
+    "asked_dtype",
     "asks_for_losses",
     "check_request",
+    "dtype_config",
     "error_reply",
     "evaluate_request",
     "evaluation_metrics",
@@ -52,6 +55,7 @@ __all__ = [
     "read_losses",
     "read_statistics",
     "request_config",
+    "statistics_arrays",
     "statistics_fields",
     "statistics_reply",
     "train_request",
@@ -65,6 +69,8 @@ TASK_KEY = "fedridge-task"
 LOSSES_TASK = "held-out-losses"
 _LOSSES_KEY = "losses"
 FEATURE_HASH_KEY = "feature-hash"
+_DTYPE_KEY = "wire-dtype"
+_KINDS = {"float64": "centred", "float32": "centred-float32"}
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _LARGEST_COUNT = 2**53
@@ -135,16 +141,43 @@ def check_request(config: Mapping[str, Any]) -> None:
         )
 
 
+def dtype_config(dtype: str) -> dict[str, str]:
+    """Return what a request says of the form it wants; nothing for float64."""
+    return {} if dtype == "float64" else {_DTYPE_KEY: dtype}
+
+
+def asked_dtype(config: Mapping[str, Any]) -> str:
+    """Return the form that a request wants statistics in."""
+    dtype = config.get(_DTYPE_KEY, "float64")
+    if dtype not in WIRE_DTYPES:
+        raise ProtocolError(
+            f"the server wants statistics as {one_line(repr(dtype))}, this client can "
+            f"send {' and '.join(WIRE_DTYPES)}: install the same fedridge-flwr on both "
+            "sides."
+        )
+    return str(dtype)
+
+
 # ---- statistics ------------------------------------------------------------------
 
 
+def statistics_arrays(
+    stats: SufficientStatistics, dtype: str = "float64"
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an answer, in order."""
+    if dtype == "float64":
+        return {"statistics": stats.to_array()}
+    head, correlations = to_compact(stats)
+    return {"head": head, "correlations": correlations}
+
+
 def statistics_fields(
-    stats: SufficientStatistics, share_names: bool
+    stats: SufficientStatistics, share_names: bool, dtype: str = "float64"
 ) -> dict[str, bool | int | str]:
-    """Return what travels beside the packed array, as scalars of both APIs."""
+    """Return what travels beside the arrays, as scalars of both APIs."""
     fields: dict[str, bool | int | str] = {
         PROTOCOL_KEY: PROTOCOL,
-        "kind": "centred",
+        "kind": _KINDS[dtype],
         "n-features": stats.n_features,
         "n-targets": stats.n_targets,
     }
@@ -155,13 +188,16 @@ def statistics_fields(
     return fields
 
 
-def statistics_reply(stats: SufficientStatistics, share_names: bool) -> RecordDict:
+def statistics_reply(
+    stats: SufficientStatistics, share_names: bool, dtype: str = "float64"
+) -> RecordDict:
     """Return the answer to a message-API request."""
+    arrays = statistics_arrays(stats, dtype)
     return RecordDict(
         {
-            "arrays": ArrayRecord({"statistics": FlowerArray(stats.to_array())}),
+            "arrays": ArrayRecord({k: FlowerArray(a) for k, a in arrays.items()}),
             "metrics": MetricRecord({"num-examples": stats.count}),
-            "config": ConfigRecord(dict(statistics_fields(stats, share_names))),
+            "config": ConfigRecord(dict(statistics_fields(stats, share_names, dtype))),
         }
     )
 
@@ -196,30 +232,33 @@ def read_fields(
             f"the FedRidge protocol, the server {PROTOCOL}: install the same "
             "fedridge-flwr on both sides."
         )
-    if fields.get("kind") != "centred":
-        raise ProtocolError(
-            f"unknown kind of statistics {one_line(repr(fields.get('kind')))}."
-        )
+    kind = fields.get("kind")
+    if kind not in _KINDS.values():
+        raise ProtocolError(f"unknown kind of statistics {one_line(repr(kind))}.")
+    d, t = _size(fields, "n-features"), _size(fields, "n-targets")
+    digest = fields.get(FEATURE_HASH_KEY)
+    if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
+        raise ProtocolError("the hash of the feature names is not one.")
+    beside: dict[str, Any] = {
+        "count": _check_count(count),
+        "feature_names": _names_of(fields),
+        "feature_hash": digest,
+    }
+    if kind == _KINDS["float32"]:
+        if len(arrays) != 2:
+            raise ProtocolError(
+                f"expected two arrays of float32 statistics, got {len(arrays)}."
+            )
+        return from_compact(arrays[0], arrays[1], d, t, **beside)
     if len(arrays) != 1:
         raise ProtocolError(f"expected one array of statistics, got {len(arrays)}.")
-    d, t = _size(fields, "n-features"), _size(fields, "n-targets")
     expected = packed_length(d, t)
     if arrays[0].shape != (expected,):
         raise ProtocolError(
             f"statistics of {d} features and {t} target(s) have {expected} numbers, "
             f"got an array of shape {arrays[0].shape}."
         )
-    digest = fields.get(FEATURE_HASH_KEY)
-    if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
-        raise ProtocolError("the hash of the feature names is not one.")
-    return SufficientStatistics.from_array(
-        arrays[0],
-        d,
-        t,
-        count=_check_count(count),
-        feature_names=_names_of(fields),
-        feature_hash=digest,
-    )
+    return SufficientStatistics.from_array(arrays[0], d, t, **beside)
 
 
 def _plain(arrays: list[NDArray[Any]], count: Any) -> PlainStatistics:
