@@ -51,6 +51,7 @@ PROJECT = Path(__file__).resolve().parent.parent
         ({"d": 0}, "d must be a whole number of at least 1"),
         ({"cv": "loo"}, "cv must be one of server, clients, gcv"),
         ({"alphas": "a, b"}, "alphas must be .auto. or numbers like"),
+        ({"wire-dtype": "float16"}, "wire-dtype must be one of float64, float32"),
     ],
 )
 def test_a_wrong_run_config_says_what_was_expected(config: Any, reason: str) -> None:

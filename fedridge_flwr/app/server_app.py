@@ -47,6 +47,7 @@ def main(grid: Grid, context: Context) -> None:
         alpha=settings.alpha,
         alphas=settings.candidates(),
         cv=settings.cv or None,
+        wire_dtype=settings.wire_dtype,
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
     )

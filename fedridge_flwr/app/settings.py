@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..compact import WIRE_DTYPES
 from ..errors import FedRidgeError
 
 __all__ = ["AppSettings", "read_settings"]
@@ -23,6 +24,7 @@ class AppSettings:
     alpha: float = 1.0
     alphas: str = ""
     cv: str = ""
+    wire_dtype: str = "float64"
     test_fraction: float = 0.2
     seed: int = 0
     compare_rounds: int = 0
@@ -80,6 +82,7 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         alpha=number("alpha", defaults.alpha, 0.0),
         alphas=text("alphas", defaults.alphas),
         cv=text("cv", defaults.cv),
+        wire_dtype=text("wire-dtype", defaults.wire_dtype),
         test_fraction=number("test-fraction", defaults.test_fraction, 0.0, 1.0),
         seed=whole("seed", defaults.seed, 0),
         compare_rounds=whole("compare-rounds", defaults.compare_rounds, 0),
@@ -92,6 +95,8 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         _refuse("dataset", f"one of {', '.join(DATASETS)}", settings.dataset)
     if settings.cv not in ("", *METHODS):
         _refuse("cv", f"one of {', '.join(METHODS)}, or empty", settings.cv)
+    if settings.wire_dtype not in WIRE_DTYPES:
+        _refuse("wire-dtype", f"one of {', '.join(WIRE_DTYPES)}", settings.wire_dtype)
     settings.candidates()
     if settings.output_dir and not os.path.isabs(settings.output_dir):
         _refuse(
