@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  notebooks soak readme clean
+  bench-full notebooks soak readme clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -15,7 +15,8 @@ help:
 	@echo "make experiments       the paper's experiments in a reduced size, minutes"
 	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
 	@echo "make report     tables, figures and REPORT.md again from simulations/results"
-	@echo "make bench      choice of alpha against a naive loop, as ratios"
+	@echo "make bench      what it costs, as ratios against limits, minutes"
+	@echo "make bench-full the same with 10,000 clients and FedAvg of 500, half an hour"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
 	@echo "make readme     put what was measured into README.md"
@@ -60,8 +61,13 @@ lint: $(READY)
 check: $(READY)
 	$(BIN)/python -m pytest -m "not slow"
 
+BENCHMARKS := PYTHONPATH=benchmarks $(BIN)/python -m fedridge_benchmarks
+
 bench: $(READY)
-	$(BIN)/python benchmarks/selection.py
+	$(BENCHMARKS) --output-dir results/benchmarks
+
+bench-full: $(READY)
+	$(BENCHMARKS) --full --output-dir benchmarks/results
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s

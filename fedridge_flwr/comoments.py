@@ -28,7 +28,7 @@ __all__ = ["Moments", "merge", "moments_of", "remove"]
 
 _DENSE_RATIO = 4.0
 _BLOCKS_PER_SHIFT = 16
-_WORTH_SHARING = 5e8
+_WORTH_SHARING = 1e8
 _WIDEST_SHARED = 2000
 
 
@@ -86,15 +86,16 @@ def remove(total: Moments, part: Moments) -> Moments:
 def moments_of(rows: Rows) -> Moments:
     """Return the moments of the rows [X Y], not finite where the rows are not."""
     width = rows.n_features + rows.n_targets
-    if rows.is_sparse:
-        return reduce(merge, map(_sparse_moments, rows.blocks()), Moments.zero(width))
-    if rows.n_rows * width**2 < _WORTH_SHARING or width > _WIDEST_SHARED:
-        return _dense_moments(rows.blocks(), width)
+    compute = _sparse_moments if rows.is_sparse else _dense_moments
+    if width > _WIDEST_SHARED:
+        return compute(rows.blocks(), width)
     with blas_workers() as workers:
+        if workers == 1 or rows.n_entries * width < _WORTH_SHARING:
+            return compute(rows.blocks(), width)
         ends = [rows.n_rows * k // workers for k in range(workers + 1)]
         shares = [rows.blocks(start, stop) for start, stop in pairwise(ends)]
         with ThreadPoolExecutor(workers) as pool:
-            parts = list(pool.map(lambda share: _dense_moments(share, width), shares))
+            parts = list(pool.map(lambda share: compute(share, width), shares))
     return reduce(merge, parts)
 
 
@@ -113,9 +114,10 @@ class _DenseRun:
 
     A column of ones beside the rows [X Y] makes the same product yield their
     sums, so each block is read once, to be centred, and multiplied once. The shift
-    is the mean of the first block. It need not be the mean of the run: what it is off
-    by is taken out at the end, and costs digits only if the run is far shorter than
-    the distance, in standard deviations, squared; hence runs of bounded length.
+    is the mean of the first block, or zero where that is small against the spread. It
+    need not be the mean of the run: what it is off by is taken out at the end, and
+    costs digits only if the run is far shorter than the distance, in standard
+    deviations, squared; hence runs of bounded length.
     """
 
     def __init__(self, width: int) -> None:
@@ -134,7 +136,7 @@ class _DenseRun:
         if weight is not None and not weight.any():
             return
         if not self.blocks:
-            self._shift = np.concatenate([_rough_mean(part, weight) for part in parts])
+            self._shift = np.concatenate([_shift_of(part, weight) for part in parts])
         if n_rows > len(self._buffer):
             self._buffer = np.empty((n_rows, self._width + 1))
             self._buffer[:, -1] = 1.0
@@ -142,7 +144,11 @@ class _DenseRun:
         start = 0
         for part in parts:
             stop = start + part.shape[1]
-            np.subtract(part, self._shift[start:stop], out=rows[:, start:stop])
+            centred, shift = rows[:, start:stop], self._shift[start:stop]
+            if shift.any():
+                np.subtract(part, shift, out=centred)
+            else:
+                np.copyto(centred, part, casting="unsafe")
             start = stop
         if weight is None:
             self._weight += n_rows
@@ -170,6 +176,15 @@ class _DenseRun:
         return Moments(weight, mean, _clamp_variances(triangle, self._width), low)
 
 
+def _shift_of(part: NDArray[Any], weight: Array | None) -> Array:
+    mean = _rough_mean(part, weight)
+    if weight is not None:
+        return mean
+    squares = np.einsum("ij,ij->j", part, part, dtype=np.float64, casting="unsafe")
+    # Half a standard deviation off costs a third of a bit.
+    return np.where(5.0 * mean**2 * len(part) <= squares, 0.0, mean)
+
+
 def _rough_mean(part: NDArray[Any], weight: Array | None) -> Array:
     if weight is not None:
         # By weight: a far row of weight zero must not take the digits of the others.
@@ -181,7 +196,12 @@ def _rough_mean(part: NDArray[Any], weight: Array | None) -> Array:
     return np.asarray(part.mean(axis=0, dtype=np.float64))
 
 
-def _sparse_moments(block: Block) -> Moments:
+def _sparse_moments(blocks: Iterable[Block], width: int) -> Moments:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return reduce(merge, map(_sparse_block, blocks), Moments.zero(width))
+
+
+def _sparse_block(block: Block) -> Moments:
     """Moments of [X Y] with X in CSR, without densifying it.
 
     Raw products minus W m m' lose (mean/sd)^2 in accuracy. A column can have such a
@@ -194,8 +214,7 @@ def _sparse_moments(block: Block) -> Moments:
     total = float(weight.sum())
     if total == 0.0:
         return Moments.zero(n_features + Y.shape[1])
-    mean = np.asarray(X.T @ weight) / total
-    square = np.asarray(X.multiply(X).T @ weight) / total
+    mean, square = _sparse_sums(X, block.weight) / total
     offset = mean**2 * (1 + _DENSE_RATIO**-2) > square
     offset &= mean != 0.0
     light, heavy = np.flatnonzero(~offset), np.flatnonzero(offset)
@@ -204,9 +223,10 @@ def _sparse_moments(block: Block) -> Moments:
     dense = _dense_moments([dense_rows], len(heavy) + Y.shape[1])
     where_dense = np.concatenate([heavy, n_features + np.arange(Y.shape[1])])
     Z = np.hstack([dense_rows.X, Y]) - dense.mean
-    Z *= weight[:, None]
+    if block.weight is not None:
+        Z *= weight[:, None]
 
-    X_light = X[:, light]
+    X_light = X[:, light] if heavy.size else X
     weighted = X_light if block.weight is None else sparse.diags_array(weight) @ X_light
     inner = (X_light.T @ weighted).toarray()
     inner -= total * np.outer(mean[light], mean[light])
@@ -225,6 +245,16 @@ def _sparse_moments(block: Block) -> Moments:
     comoment[np.ix_(where_dense, where_dense)] = among_dense
     triangle = _clamp_variances(upper_triangle(comoment), width)
     return Moments(total, means, triangle, means_low)
+
+
+def _sparse_sums(X: Any, weight: Array | None) -> Array:
+    """Return the weighted sums of the columns of a CSR matrix, and of their squares."""
+    values = X.data
+    weighted = values
+    if weight is not None:
+        weighted = values * np.repeat(weight, np.diff(X.indptr))
+    sums = (weighted, weighted * values)
+    return np.stack([np.bincount(X.indices, w, X.shape[1]) for w in sums])
 
 
 def _two_sum(large: Array, small: Array) -> tuple[Array, Array]:

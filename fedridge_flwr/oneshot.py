@@ -34,6 +34,7 @@ from .selection import (
 from .solve import Statistics, check_alpha, solve
 from .spectrum import spectrum
 from .statistics import SufficientStatistics, hash_names
+from .threads import one_blas_thread
 
 __all__ = ["FitSettings", "OneShotFit", "average_evaluations", "check_whole"]
 
@@ -130,7 +131,8 @@ class OneShotFit:
     def take(self, client: str, read: Callable[[], Statistics]) -> None:
         """Fold in what `read` returns; whatever it raises is the reason not to."""
         try:
-            self.fold.add(client, read())
+            with one_blas_thread():
+                self.fold.add(client, read())
         except FedRidgeError as error:
             self.fold.refuse(client, str(error))
         except Exception as error:  # hostile input must not end the round
@@ -139,8 +141,9 @@ class OneShotFit:
 
     def refuse_silent(self, asked: Iterable[str], reason: str) -> None:
         """Name everybody who was asked and has not been heard of."""
+        answered = self.fold.answered
         for client in asked:
-            if client not in self.fold.answered:
+            if client not in answered:
                 self.fold.refuse(client, reason)
 
     def finish(self) -> RidgeModel:

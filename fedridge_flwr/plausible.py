@@ -50,13 +50,10 @@ def check_moments(
     slack = _ROUNDING + diagonal.size * rounding
     size = (1 + slack) * diagonal + _ROUNDING**2 * raw_diagonal
     # Squares of numbers around 1e-160 are rounded to zero, their products with others
-    # are not.
-    size = np.sqrt(size + _SMALLEST_SQUARE)
-    scaled = lower_half(triangle, size.size)
-    scaled /= size
-    scaled /= size[:, None]
-    np.einsum("ii->i", scaled)[:] = 1.0
-    if dpotrf(scaled, lower=1, overwrite_a=1, clean=0)[1]:
+    # are not. No scaling: Cholesky's method succeeds or fails whatever the units.
+    matrix = lower_half(triangle, size.size)
+    matrix.reshape(-1, order="F")[:: size.size + 1] = size + _SMALLEST_SQUARE
+    if dpotrf(matrix, lower=1, overwrite_a=1, clean=0)[1]:
         raise StatisticsError(
             "the second moments are not positive semi-definite (as if a correlation "
             "were above 1): no rows have them."

@@ -9,16 +9,19 @@ until it is as good as a Cholesky solution of the scaled system, or says it is n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dorgqr, dptsv, dsytrd, dsytrd_lwork
+from scipy.linalg.lapack import dorgqr, dptsv, dpttrf, dsytrd, dsytrd_lwork
 
 from .rows import Array
 
-__all__ = ["ShiftedSystem", "refine", "solve_refined"]
+__all__ = ["ShiftedSystem", "refine", "scaled_conditions", "solve_refined"]
 
 _STEPS = 8
 _ACCURATE = 1e-12
+_NORM_STEPS = 4
 
 
 class ShiftedSystem:
@@ -47,6 +50,10 @@ class ShiftedSystem:
         reduced, self._diagonal, self._off, tau, _ = dsytrd(matrix, lower=1, lwork=work)
         reflectors = np.asfortranarray(reduced[1:, :-1])
         self._basis[1:, 1:], _, _ = dorgqr(reflectors, tau, lwork=64 * size)
+
+    def definite(self, alpha: float) -> bool:
+        """Whether S + alpha I is positive definite as far as rounding tells."""
+        return bool(dpttrf(self._diagonal + alpha, self._off)[2] == 0)
 
     def solve(self, rhs: Array, alpha: float) -> Array | None:
         """Return (S + alpha I)^-1 rhs for rhs (d, m), None if it is not definite."""
@@ -116,3 +123,45 @@ def refine(
         if accurate.all():
             break
     return solution, accurate
+
+
+def scaled_conditions(system: ShiftedSystem, matrix: Array, alphas: Array) -> Array:
+    """Estimate the condition, in the 1-norm, of each system scaled to unit diagonal.
+
+    The norm of the inverse is Hager's estimate (Higham 1988), as in LAPACK, with the
+    steps for all alphas taken together.
+    """
+    diagonal = np.diagonal(matrix)[:, None]
+    size = np.sqrt(diagonal + alphas)
+    inverse_size = 1.0 / size
+    norms = (np.abs(matrix) @ inverse_size - np.abs(diagonal) * inverse_size) / size
+
+    def apply_inverse(columns: Array) -> Array:
+        found = system.solve_each((size * columns)[:, :, None], alphas)
+        if found is None:  # pragma: no cover - the caller asked whether it is definite
+            return np.full_like(columns, np.inf)
+        return size * found[:, :, 0]
+
+    inverse_norms = _one_norms(apply_inverse, diagonal.size, alphas.size)
+    conditions: Array = (1.0 + norms.max(axis=0)) * inverse_norms
+    return conditions
+
+
+def _one_norms(apply: Callable[[Array], Array], size: int, number: int) -> Array:
+    """Estimate 1-norms of symmetric matrices, each applied to a column of its own."""
+    every = np.arange(number)
+    image = apply(np.full((size, number), 1.0 / size))
+    norms: Array = np.abs(image).sum(axis=0)
+    for _ in range(_NORM_STEPS):
+        slope = apply(np.where(image >= 0.0, 1.0, -1.0))
+        unit = np.zeros((size, number))
+        unit[np.abs(slope).argmax(axis=0), every] = 1.0
+        image = apply(unit)
+        found = np.abs(image).sum(axis=0)
+        if (found <= norms).all():
+            break
+        norms = np.maximum(norms, found)
+    signs = np.where(np.arange(size) % 2, -1.0, 1.0)
+    waves = signs * (1.0 + np.arange(size) / max(size - 1, 1))
+    last = np.abs(apply(np.repeat(waves[:, None], number, axis=1))).sum(axis=0)
+    return np.asarray(np.maximum(norms, 2.0 * last / (3.0 * size)))

@@ -61,6 +61,12 @@ class Rows:
         """Whether X is a sparse matrix."""
         return _is_sparse(self.X)
 
+    @property
+    def n_entries(self) -> int:
+        """Number of entries of [X Y], without the zeros of a sparse X."""
+        entries = self.X.nnz if self.is_sparse else self.n_rows * self.n_features
+        return int(entries) + self.n_rows * self.n_targets
+
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
         """Yield the rows from `start` to `stop`, about `BLOCK_BYTES` at a time."""
         for part in self._parts(start, self.n_rows if stop is None else stop):
@@ -325,8 +331,20 @@ def _slice(X: Any, part: slice) -> Any:
     if _is_frame(X):
         return X.iloc[part].to_numpy(dtype=np.float64, na_value=np.nan)
     if _is_sparse(X):
-        return X[part].tocsr().astype(np.float64, copy=False)
+        return _sparse_rows(X, part).astype(np.float64, copy=False)
     return X[part]
+
+
+def _sparse_rows(X: Any, part: slice) -> Any:
+    if X.format != "csr":
+        return X[part].tocsr()
+    # A view of the entries, where SciPy's own slice copies them.
+    ends = X.indptr[part.start : part.stop + 1]
+    entries = slice(ends[0], ends[-1])
+    shape = (part.stop - part.start, X.shape[1])
+    return sparse.csr_array(
+        (X.data[entries], X.indices[entries], ends - ends[0]), shape=shape
+    )
 
 
 def _targets(Y: Any, part: slice) -> NDArray[Any]:

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
-from scipy.sparse.linalg import LinearOperator, onenormest
 
 from .errors import (
     FedRidgeError,
@@ -25,7 +24,7 @@ from .errors import (
 )
 from .model import RidgeModel
 from .plain import PlainStatistics
-from .reduction import ShiftedSystem, refine
+from .reduction import ShiftedSystem, refine, scaled_conditions
 from .rows import Array
 from .singular import explain_singular
 from .statistics import SufficientStatistics
@@ -46,6 +45,7 @@ Statistics: TypeAlias = SufficientStatistics | PlainStatistics
 _EPS = float(np.finfo(np.float64).eps)
 _HALF_THE_DIGITS = 1e8
 _THREE_DIGITS = 1e-3
+_WORTH_REDUCING = 3
 
 
 def solve(
@@ -148,12 +148,10 @@ def solve_path(
     equations = normal_equations(
         stats, fit_intercept=fit_intercept, standardize=standardize
     )
-    shifted = _Shifted(equations) if len(checked) > 2 else None
+    together = _solve_together(equations, {alpha for alpha in checked if alpha > 0})
     models = []
     for alpha in checked:
-        solved = shifted.solve(alpha) if shifted is not None and alpha > 0 else None
-        if solved is None:
-            solved = solve_equations(equations, alpha)
+        solved = together.get(alpha) or solve_equations(equations, alpha)
         models.append(_model(equations, alpha, *solved))
     return models
 
@@ -267,50 +265,26 @@ def solve_equations(equations: NormalEquations, alpha: float) -> tuple[Array, fl
     return solution * scale[:, None], 1.0 / inverse_condition
 
 
-class _Shifted:
-    """One reduction of the equations, in the units of their penalty, for any alpha."""
-
-    def __init__(self, equations: NormalEquations) -> None:
-        self._matrix, self._rhs, self._unit = equations.in_penalty_units()
-        self._system = ShiftedSystem(self._matrix)
-        self._nearest = max(1.0 / _HALF_THE_DIGITS, equations.stats.rounding)
-
-    def solve(self, alpha: float) -> tuple[Array, float] | None:
-        """Return W and condition, or None where refinement does not get there."""
-        condition = self._condition(alpha)
-        if condition * self._nearest > 1.0:
-            return None
-        solution, accurate = refine(
-            self._system, self._matrix, self._rhs, np.array([alpha])
-        )
-        if not accurate[0]:
-            return None
-        return solution[:, 0] * self._unit[:, None], condition
-
-    def _condition(self, alpha: float) -> float:
-        size = np.sqrt(np.diagonal(self._matrix) + alpha)[:, None]
-
-        def apply_inverse(columns: Array) -> Array:
-            found = self._system.solve(size * columns, alpha)
-            return np.full_like(columns, np.inf) if found is None else size * found
-
-        def apply_to_vector(vector: Array) -> Array:
-            return apply_inverse(vector.reshape(-1, 1)).ravel()
-
-        if self._system.solve(self._rhs, alpha) is None:
-            return math.inf
-        inverse = LinearOperator(
-            self._matrix.shape,
-            matvec=apply_to_vector,
-            rmatvec=apply_to_vector,
-            matmat=apply_inverse,
-            rmatmat=apply_inverse,
-            dtype=np.float64,
-        )
-        scaled = np.abs(self._matrix) / size
-        scaled /= size.T
-        np.einsum("ii->i", scaled)[:] = 1.0
-        return float(scaled.sum(axis=0).max() * onenormest(inverse, t=1))
+def _solve_together(
+    equations: NormalEquations, alphas: set[float]
+) -> dict[float, tuple[Array, float]]:
+    """Return W and condition by one reduction for all alphas where that is accurate."""
+    if len(alphas) < _WORTH_REDUCING:
+        return {}
+    matrix, rhs, unit = equations.in_penalty_units()
+    system = ShiftedSystem(matrix)
+    wanted = np.array(sorted(alphas))
+    wanted = wanted[[system.definite(alpha) for alpha in wanted]]
+    if not wanted.size:
+        return {}
+    conditions = scaled_conditions(system, matrix, wanted)
+    nearest = max(1.0 / _HALF_THE_DIGITS, equations.stats.rounding)
+    good = conditions * nearest <= 1.0
+    solution, accurate = refine(system, matrix, rhs, wanted)
+    return {
+        float(wanted[j]): (solution[:, j] * unit[:, None], float(conditions[j]))
+        for j in np.flatnonzero(good & accurate)
+    }
 
 
 def _model(

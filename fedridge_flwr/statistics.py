@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -139,7 +140,11 @@ class SufficientStatistics:
         >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0]).means
         array([2., 3.])
         """
-        rows = check_rows(X, y, sample_weight)
+        return cls.from_rows(check_rows(X, y, sample_weight))
+
+    @classmethod
+    def from_rows(cls, rows: Rows) -> SufficientStatistics:
+        """Return the statistics of rows that `check_rows` has checked."""
         return cls(
             count=rows.n_rows,
             feature_names=rows.feature_names,
@@ -550,7 +555,10 @@ def _check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
             f"packed statistics of {n_features} features and {n_targets} targets have "
             f"{expected} numbers, got shape {array.shape}."
         )
-    bad = int(np.count_nonzero(~np.isfinite(array)))
+    # One pass says that all is well; only otherwise is it worth counting.
+    with np.errstate(over="ignore", invalid="ignore"):
+        well = math.isfinite(array.sum())
+    bad = 0 if well else int(np.count_nonzero(~np.isfinite(array)))
     if bad:
         raise StatisticsError(f"{bad} of {expected} numbers are NaN or infinite.")
     return array

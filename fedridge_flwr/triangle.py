@@ -6,6 +6,8 @@ updates work on it in place, with half the memory traffic of the full matrix.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dspr
@@ -52,6 +54,7 @@ def from_upper(packed: Array, width: int) -> Array:
     return matrix
 
 
+@lru_cache(maxsize=64)
 def diagonal_positions(width: int) -> NDArray[np.int64]:
     """Return where the diagonal is in the triangle.
 
@@ -61,7 +64,9 @@ def diagonal_positions(width: int) -> NDArray[np.int64]:
     array([0, 3, 5])
     """
     k = np.arange(width)
-    return np.asarray(k * width - k * (k - 1) // 2)
+    places = np.asarray(k * width - k * (k - 1) // 2)
+    places.setflags(write=False)
+    return places
 
 
 def add_square(packed: Array, vector: Array, factor: float) -> None:

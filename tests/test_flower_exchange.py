@@ -39,7 +39,6 @@ def test_few_answers_are_in_memory_when_they_are_large():
     assert small.largest_pull == 100
     # The first look does not know yet how large an answer is.
     assert large.largest_pull == 8
-    assert exchange._how_many_fit(4 << 20) == 4
 
 
 class SlowToLook(InProcessGrid):

@@ -1,29 +1,29 @@
-"""Time of leaving out every client in turn, as a ratio to a loop of Cholesky solves.
+"""Leaving out every client in turn, against a loop of Cholesky solves.
 
-Run ``python benchmarks/selection.py``: both sides start from the same statistics, use
-one BLAS thread and return the same losses. It exits with 1 if a limit is exceeded.
+Both sides start from the same statistics and return the same losses.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-from collections.abc import Callable, Mapping
-from time import perf_counter
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
-import scipy
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
 from fedridge_flwr import SufficientStatistics
 from fedridge_flwr.heldout import held_out_losses
-from fedridge_flwr.words import text_table
+
+from .measure import Ratio, race
+
+__all__ = ["selection"]
 
 Parts = Mapping[str, SufficientStatistics]
-Losses = dict[str, np.ndarray]
+Losses = Mapping[str, NDArray[np.float64]]
 
 
 class Case(NamedTuple):
@@ -40,7 +40,6 @@ CASES = [
     Case(clients=500, rows=100, features=100, alphas=20, limit=0.8),
     Case(clients=100, rows=50, features=400, alphas=20, limit=0.25),
 ]
-_REPEATS = 3
 
 
 def statistics(case: Case) -> dict[str, SufficientStatistics]:
@@ -55,9 +54,9 @@ def statistics(case: Case) -> dict[str, SufficientStatistics]:
     return parts
 
 
-def naive_losses(parts: Parts, alphas: np.ndarray) -> Losses:
+def naive_losses(parts: Parts, alphas: NDArray[np.float64]) -> Losses:
     """Return what `held_out_losses` does, by a factorisation per client and alpha."""
-    total = sum(parts.values())
+    total = reduce(add, parts.values())
     losses = {}
     for client, part in parts.items():
         rest = total - part
@@ -76,51 +75,31 @@ def naive_losses(parts: Parts, alphas: np.ndarray) -> Losses:
     return losses
 
 
-def seconds(
-    compute: Callable[[Parts, np.ndarray], Losses], parts: Parts, alphas: np.ndarray
-) -> tuple[float, Losses]:
-    """Return the best time of a few, and what was computed."""
-    best = np.inf
-    for _ in range(_REPEATS):
-        start = perf_counter()
-        found = compute(parts, alphas)
-        best = min(best, perf_counter() - start)
-    return best, found
-
-
-def main() -> int:
-    """Print a table of both times; return 1 if a limit is exceeded, else 0."""
-    rows, failed = [], False
+def selection() -> list[Ratio]:
+    """Return the cost of all held-out losses against the loop, one BLAS thread each."""
+    found = []
     for case in CASES:
         parts = statistics(case)
         alphas = np.geomspace(1e-2, 1e4, case.alphas)
-        with threadpool_limits(1):
-            fast, found = seconds(held_out_losses, parts, alphas)
-            slow, expected = seconds(naive_losses, parts, alphas)
-        apart = max(np.abs(found[k] / expected[k] - 1).max() for k in parts)
-        ratio = fast / slow
-        failed |= bool(ratio > case.limit)
-        rows.append(
-            [
-                f"K={case.clients}, d={case.features}, n_k={case.rows}",
-                f"{slow:.2f} s",
-                f"{fast:.2f} s",
-                f"{ratio:.2f}",
-                f"{case.limit:.2f}",
-                f"{apart:.0e}",
-            ]
+        with threadpool_limits(1, user_api="blas"):
+            _same(held_out_losses(parts, alphas), naive_losses(parts, alphas))
+            ours, theirs = race(
+                lambda: held_out_losses(parts, alphas),  # noqa: B023
+                lambda: naive_losses(parts, alphas),  # noqa: B023
+                2,
+            )
+        found.append(
+            Ratio(
+                f"leaving out each of {case.clients} clients against a Cholesky "
+                f"loop, d={case.features}, {case.alphas} alphas",
+                ours / theirs,
+                case.limit,
+                detail=f"{ours:.2f} s against {theirs:.2f} s",
+            )
         )
-    heads = ["clients", "Cholesky loop", "held_out_losses", "ratio", "limit", "apart"]
-    print(text_table(heads, rows))
-    print(
-        f"{os.cpu_count()} cores, 1 BLAS thread, best of {_REPEATS}; "
-        f"Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"SciPy {scipy.__version__}"
-    )
-    if failed:
-        print("a ratio is above its limit.", file=sys.stderr)
-    return int(failed)
+    return found
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _same(found: Losses, expected: Losses) -> None:
+    for client, losses in expected.items():
+        np.testing.assert_allclose(found[client], losses, rtol=1e-9)

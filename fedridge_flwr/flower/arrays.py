@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,27 @@ def decode_array(data: bytes) -> NDArray[Any]:
     `numpy.load` would allocate whatever shape the header claims before it looks at
     the data, so the header is read first and held against the number of bytes.
     """
-    stream = io.BytesIO(data)
+    start = _header_length(data)
+    shape, fortran, dtype = _read_header(data[:start])
+    if math.prod(shape) * dtype.itemsize != len(data) - start:
+        raise ProtocolError(
+            f"an array claims the shape {shape} of {dtype}, which is not the "
+            f"{len(data) - start} bytes it has."
+        )
+    flat = np.frombuffer(data, dtype=dtype, offset=start)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _header_length(data: bytes) -> int:
+    # After six bytes of magic and two of version, the length of the rest of the header.
+    size = {1: 2, 2: 4}.get(data[6] if len(data) > 6 else 0, 0)
+    return 8 + size + int.from_bytes(data[8 : 8 + size], "little")
+
+
+@lru_cache(maxsize=64)
+def _read_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, order and dtype; the answers of a round have one header."""
+    stream = io.BytesIO(header)
     try:
         major, _ = np.lib.format.read_magic(stream)
         read = {
@@ -48,16 +69,9 @@ def decode_array(data: bytes) -> NDArray[Any]:
         raise ProtocolError("an array is not in NumPy's format.") from error
     if dtype.hasobject or dtype.kind not in "biufc":
         raise ProtocolError(f"an array has dtype {dtype}, expected numbers.")
-    start = stream.tell()
     if min(shape, default=1) < 0:
         raise ProtocolError(f"an array claims the shape {shape}.")
-    if math.prod(shape) * dtype.itemsize != len(data) - start:
-        raise ProtocolError(
-            f"an array claims the shape {shape} of {dtype}, which is not the "
-            f"{len(data) - start} bytes it has."
-        )
-    flat = np.frombuffer(data, dtype=dtype, offset=start)
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return shape, fortran, dtype
 
 
 def model_arrays(model: RidgeModel) -> ArrayRecord:

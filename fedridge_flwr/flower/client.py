@@ -159,8 +159,9 @@ class RidgeClient(NumPyClient):
     def statistics(self) -> SufficientStatistics:
         """Return the statistics of the training rows, if there are enough rows."""
         keep_to_own_cores()
-        self._hold_back(self.n_rows)
-        return SufficientStatistics.from_data(*self._train_rows)
+        rows = check_rows(*self._train_rows)
+        self._hold_back(rows.n_rows)
+        return SufficientStatistics.from_rows(rows)
 
     def score_model(self, model: RidgeModel, feature_hash: object = None) -> Evaluation:
         """Return error and R² of a model on the evaluation rows.

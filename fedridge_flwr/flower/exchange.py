@@ -11,6 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from ..errors import NotEnoughClientsError
+from .sizes import array_lengths
 
 __all__ = ["ask", "log", "wait_for_nodes"]
 
@@ -115,7 +116,7 @@ def ask(
             seconds = time.monotonic() - asked_at
             in_vain += seconds * max(1.0 - len(replies) / len(batch), 0.0)
             if replies:
-                at_once = _how_many_fit(max(_array_bytes(reply) for reply in replies))
+                at_once = _how_many_fit(replies)
             while replies:
                 reply = replies.pop()
                 answered = reply.metadata.reply_to_message_id
@@ -142,13 +143,7 @@ def ask(
         time.sleep(min(pause, max(timeout - (now - began), 0.001)))
 
 
-def _how_many_fit(size: int) -> int:
-    """Return how many answers of this size to hold in memory."""
-    return min(max(_PULLED_BYTES // max(size, 1), 1), _PULLED_AT_ONCE)
-
-
-def _array_bytes(message: Message) -> int:
-    if message.has_error():
-        return 0
-    records = message.content.array_records.values()
-    return sum(len(array.data) for record in records for array in record.values())
+def _how_many_fit(replies: list[Message]) -> int:
+    """Return how many answers like these to hold in memory."""
+    sizes = [0 if each.has_error() else sum(array_lengths(each)) for each in replies]
+    return min(max(_PULLED_BYTES // max(*sizes, 1), 1), _PULLED_AT_ONCE)

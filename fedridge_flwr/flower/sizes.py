@@ -16,12 +16,28 @@ from flwr.common.serde import message_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-__all__ = ["CountingGrid", "MessageSizes", "fedavg_bytes", "message_bytes"]
+__all__ = [
+    "CountingGrid",
+    "MessageSizes",
+    "array_lengths",
+    "fedavg_bytes",
+    "message_bytes",
+]
 
 
 def message_bytes(message: Message) -> int:
     """Return the size of a message as serialized for the wire."""
     return int(message_to_proto(message).ByteSize())
+
+
+def array_lengths(message: Message) -> list[int]:
+    """Return the bytes of every array in a message that is no error."""
+    return [
+        len(array.data)
+        for record in message.content.values()
+        if isinstance(record, ArrayRecord)
+        for array in record.values()
+    ]
 
 
 def fedavg_bytes(arrays: ArrayRecord) -> int:
@@ -50,8 +66,7 @@ class MessageSizes:
         """Return the size of one message."""
         if message.has_error():
             return message_bytes(message)
-        records = message.content.array_records.values()
-        lengths = [len(array.data) for record in records for array in record.values()]
+        lengths = array_lengths(message)
         if not any(lengths):
             return message_bytes(message)
         key = (message.metadata.message_type, *message.content.keys(), *lengths)
@@ -60,8 +75,20 @@ class MessageSizes:
         return self._known[key]
 
     def of_all(self, messages: Iterable[Message]) -> int:
-        """Return the size of several messages together."""
-        return sum(self.of(message) for message in messages)
+        """Return the size of several messages together.
+
+        One content for all of them, as in a broadcast, is measured once.
+        """
+        total, known = 0, {}
+        for message in messages:
+            if message.has_error():
+                total += self.of(message)
+                continue
+            key = id(message.content)
+            if key not in known:
+                known[key] = self.of(message)
+            total += known[key]
+        return total
 
 
 class CountingGrid(Grid):

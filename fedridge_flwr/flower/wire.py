@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -32,6 +32,8 @@ from ..plain import PlainStatistics
 from ..statistics import SufficientStatistics, packed_length
 from .arrays import decode_arrays
 from .reasons import one_line
+
+_Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 
 __all__ = [
     "FEATURE_HASH_KEY",
@@ -109,15 +111,13 @@ _NO_ARRAYS = Parameters(tensors=[], tensor_type="numpy.ndarray")
 
 def is_legacy_request(content: RecordDict) -> bool:
     """Whether only the older form is there, so the answer must have it too."""
-    return "config" not in content.config_records
+    return _first(content, ConfigRecord, "config") is None
 
 
 def request_config(content: RecordDict) -> Mapping[str, Any]:
     """Return the configuration of a request of either form."""
-    for key in ("config", "fitins.config", "evaluateins.config"):
-        if key in content.config_records:
-            return content.config_records[key]
-    return {}
+    keys = ("config", "fitins.config", "evaluateins.config")
+    return _first(content, ConfigRecord, *keys) or {}
 
 
 def asks_for_losses(content: RecordDict) -> bool:
@@ -212,8 +212,10 @@ def error_reply(reason: str) -> RecordDict:
 def read_statistics(content: RecordDict) -> SufficientStatistics | PlainStatistics:
     """Return the statistics in an answer of either form, or raise what is wrong."""
     _raise_refusal(content)
-    fields = _first(content.config_records, "config", "fitres.metrics") or {}
-    arrays = _first(content.array_records, "arrays", "fitres.parameters")
+    fields: Mapping[str, Any] = (
+        _first(content, ConfigRecord, "config", "fitres.metrics") or {}
+    )
+    arrays = _first(content, ArrayRecord, "arrays", "fitres.parameters")
     if arrays is None:
         raise ProtocolError("the answer has no arrays.")
     count = _count_of(content)
@@ -293,7 +295,7 @@ def _size(fields: Mapping[str, Any], key: str) -> int:
 
 
 def _count_of(content: RecordDict) -> Any:
-    metrics = _first(content.metric_records, "metrics", "fitres.num_examples")
+    metrics = _first(content, MetricRecord, "metrics", "fitres.num_examples")
     if metrics is None:
         return None
     return metrics.get("num-examples", metrics.get("num_examples"))
@@ -311,20 +313,22 @@ def _check_count(count: Any) -> int:
     return count
 
 
-def _first(records: Mapping[str, Any], *keys: str) -> Any:
+def _first(content: RecordDict, kind: type[_Record], *keys: str) -> _Record | None:
+    # Flower's `config_records` and the like make a new dictionary for every look.
     for key in keys:
-        if key in records:
-            return records[key]
+        record = content.get(key)
+        if isinstance(record, kind):
+            return record
     return None
 
 
 def _raise_refusal(content: RecordDict) -> None:
-    fields = content.config_records.get("config", ConfigRecord())
-    if _ERROR_KEY in fields:
+    fields = _first(content, ConfigRecord, "config")
+    if fields is not None and _ERROR_KEY in fields:
         raise ProtocolError(one_line(str(fields[_ERROR_KEY])))
     for key in ("fitres.status", "evaluateres.status"):
-        status = content.config_records.get(key, ConfigRecord())
-        if status.get("code", 0) != 0:
+        status = _first(content, ConfigRecord, key)
+        if status is not None and status.get("code", 0) != 0:
             raise ProtocolError(one_line(str(status.get("message", ""))))
 
 
@@ -345,9 +349,11 @@ def losses_metrics(losses: NDArray[np.float64]) -> dict[str, bytes]:
 def read_losses(content: RecordDict, expected: int) -> NDArray[np.float64]:
     """Return the losses in an answer of either form, or raise what is wrong."""
     _raise_refusal(content)
-    found = content.metric_records.get("metrics", MetricRecord()).get(_LOSSES_KEY)
+    metrics: Mapping[str, Any] = _first(content, MetricRecord, "metrics") or {}
+    found = metrics.get(_LOSSES_KEY)
     if found is None:
-        legacy = content.config_records.get("evaluateres.metrics", ConfigRecord())
+        older = _first(content, ConfigRecord, "evaluateres.metrics")
+        legacy: Mapping[str, Any] = older or {}
         data = legacy.get(_LOSSES_KEY)
         if not isinstance(data, bytes) or len(data) % 8:
             raise ProtocolError("the answer has no held-out losses.")
@@ -386,8 +392,8 @@ def read_evaluation(content: RecordDict) -> Evaluation:
     _raise_refusal(content)
     found: dict[str, Any] = {}
     for key in ("evaluateres.num_examples", "evaluateres.loss", "metrics"):
-        found.update(content.metric_records.get(key, {}))
-    found.update(content.config_records.get("evaluateres.metrics", {}))
+        found.update(_first(content, MetricRecord, key) or {})
+    found.update(_first(content, ConfigRecord, "evaluateres.metrics") or {})
     count = _check_count(found.get("num-examples", found.get("num_examples")))
     mse = found.get("mse", found.get("loss"))
     if not isinstance(mse, int | float) or not math.isfinite(mse) or mse < 0:

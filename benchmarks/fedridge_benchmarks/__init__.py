@@ -1,0 +1,1 @@
+"""What fedridge-flwr costs, as ratios measured in one run."""

@@ -1,0 +1,107 @@
+"""Cost curves: time against rows, features, targets and clients, with exponents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedridge_flwr import SufficientStatistics
+
+from .measure import seconds
+from .simulated import Simulator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Curve", "client_curve", "draw", "exponent", "row_curves"]
+
+Curve = dict[str, Any]
+_COLOURS = {"from_data": "#009E73", "FedRidge": "#009E73", "no-op": "#555555"}
+
+
+def row_curves() -> dict[str, Curve]:
+    """Return the seconds of `from_data` against rows, features and targets."""
+    return {
+        "rows": _curve([10**k for k in (3, 4, 5, 6)], lambda n: (n, 50, 1)),
+        "features": _curve([16, 64, 128, 256, 512, 1024], lambda d: (20_000, d, 1)),
+        "targets": _curve([1, 4, 16, 64, 256], lambda t: (50_000, 50, t)),
+    }
+
+
+def client_curve(simulation: Simulator, numbers: Sequence[int]) -> Curve:
+    """Return the seconds of a warm round, and of a no-op round, against clients."""
+    ours, theirs = [], []
+    for clients in numbers:
+        found = simulation.run("rounds", clients, features=100, rows=20, repeats=3)
+        ours.append(median(found["ridge"]))
+        theirs.append(median(found["no-op"]))
+    return {"x": list(numbers), "FedRidge": ours, "no-op": theirs}
+
+
+def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+    """Return b of y = a x^b, fitted to the larger half of x, where fixed costs fade.
+
+    Examples
+    --------
+    >>> round(exponent([1, 2, 4, 8], [9.0, 4.0, 16.0, 64.0]), 6)
+    2.0
+    """
+    half = len(x) // 2
+    slope: float = np.polyfit(np.log(x[half:]), np.log(y[half:]), 1)[0]
+    return float(slope)
+
+
+_PANELS = {
+    "rows": ("rows (50 features)", "rows"),
+    "features": ("features (20,000 rows)", "features"),
+    "targets": ("targets (50,000 rows, 50 features)", "targets"),
+    "clients": ("clients (100 features, 20 rows each)", "clients"),
+}
+
+
+def draw(curves: dict[str, Curve], file: Path) -> None:
+    """Draw the curves on logarithmic axes, with the fitted exponents."""
+    from matplotlib.figure import Figure
+
+    shown = {name: curves[name] for name in _PANELS if name in curves}
+    figure = Figure(figsize=(4.2 * len(shown), 3.8), layout="constrained")
+    for axis, (name, curve) in zip(
+        figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True
+    ):
+        for label, values in curve.items():
+            if label == "x":
+                continue
+            power = exponent(curve["x"], values)
+            axis.loglog(
+                curve["x"],
+                values,
+                marker="o",
+                color=_COLOURS[label],
+                ls="--" if label == "no-op" else "-",
+                label=f"{label}, exponent {power:.2f}",
+            )
+        axis.set_xlabel(_PANELS[name][0])
+        axis.set_ylabel("seconds of a warm round" if name == "clients" else "seconds")
+        axis.grid(visible=True, which="major", color="0.92")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False, loc="upper left")
+    figure.savefig(file, dpi=150, metadata={"Software": None})
+
+
+def _curve(x: list[int], shape: Callable[[int], tuple[int, int, int]]) -> Curve:
+    rng = np.random.default_rng(0)
+    times = []
+    for value in x:
+        n, d, t = shape(value)
+        X, Y = rng.normal(size=(n, d)), rng.normal(size=(n, t))
+        times.append(_best(lambda: SufficientStatistics.from_data(X, Y)))  # noqa: B023
+    return {"x": x, "from_data": times}
+
+
+def _best(run: Callable[[], object]) -> float:
+    run()
+    return min(seconds(run) for _ in range(5))

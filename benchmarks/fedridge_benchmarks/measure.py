@@ -1,0 +1,80 @@
+"""Ratios against limits, and how both sides of a ratio are timed in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+__all__ = ["Ratio", "race", "seconds"]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One number that is held against a limit.
+
+    Attributes
+    ----------
+    what : str
+        What is compared with what.
+    value, limit : float
+        The number, and what it must not exceed, or reach with `at_least`.
+    detail : str
+        The seconds or megabytes behind it.
+    unit : str
+        "times", or "MB".
+
+    Examples
+    --------
+    >>> Ratio("merging against adding", 2.3, 3.0).holds
+    True
+    >>> Ratio("FedAvg against one round", 40.0, 50.0, at_least=True).holds
+    False
+    """
+
+    what: str
+    value: float
+    limit: float
+    at_least: bool = False
+    detail: str = ""
+    unit: str = "times"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the number is on the right side of its limit."""
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary that `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Ratio:
+        """Return what `to_json` wrote."""
+        return cls(**values)
+
+
+def race(
+    ours: Callable[[], object], theirs: Callable[[], object], repeats: int = 5
+) -> tuple[float, float]:
+    """Return the best seconds of both, run in turn so that both see the same machine.
+
+    Examples
+    --------
+    >>> fast, slow = race(lambda: None, lambda: sum(range(100_000)))
+    >>> fast < slow
+    True
+    """
+    best = [float("inf"), float("inf")]
+    for _ in range(repeats):
+        for side, run in enumerate((ours, theirs)):
+            best[side] = min(best[side], seconds(run))
+    return best[0], best[1]
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Return how long one call takes."""
+    began = perf_counter()
+    run()
+    return perf_counter() - began

@@ -1,0 +1,157 @@
+"""Benchmarks that need Flower: one simulation each, on a SuperLink of its own."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
+
+from .measure import Ratio
+
+__all__ = ["Simulator", "crowd", "fedavg", "files", "memory", "rounds", "simulator"]
+
+_APP = Path(__file__).resolve().parents[1]
+_LONGEST = 7200.0
+
+
+class Simulator:
+    """Runs scenes of the app and returns what they measured."""
+
+    def __init__(self, superlink: LocalSuperLink, folder: Path) -> None:
+        self._superlink, self._folder = superlink, folder
+
+    def run(self, scene: str, clients: int, **config: object) -> dict[str, Any]:
+        """Return what the scene measured with this many clients."""
+        output = self._folder / "measured.json"
+        output.unlink(missing_ok=True)
+        settings = {name.replace("_", "-"): value for name, value in config.items()}
+        settings |= {"scene": scene, "clients": clients, "output": str(output)}
+        self._superlink.run(
+            _APP,
+            num_supernodes=clients,
+            run_config=settings,
+            timeout=_LONGEST,
+            echo=False,
+        )
+        found: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+        return found
+
+
+@contextmanager
+def simulator() -> Iterator[Simulator]:
+    """Start a SuperLink for simulations, and stop it at the end."""
+    with tempfile.TemporaryDirectory() as folder, local_superlink() as superlink:
+        yield Simulator(superlink, Path(folder))
+
+
+def rounds(simulation: Simulator, clients: int = 200) -> list[Ratio]:
+    """Return the cost of a round against a no-op round, warm."""
+    found = simulation.run("rounds", clients, features=100, rows=100, repeats=7)
+    ours, theirs = median(found["ridge"]), median(found["no-op"])
+    return [
+        Ratio(
+            f"one FedRidge round against a no-op round, K={clients}, d=100",
+            ours / theirs,
+            1.3,
+            detail=f"{ours:.2f} s against {theirs:.2f} s, medians of 7",
+        ),
+        Ratio(
+            f"distance of its coefficients to pooled scikit-learn, K={clients}, d=100",
+            found["apart"],
+            1e-12,
+            unit="relative",
+        ),
+    ]
+
+
+def crowd(simulation: Simulator, clients: int = 10_000) -> list[Ratio]:
+    """Return the same for thousands of clients, once."""
+    found = simulation.run("rounds", clients, features=100, rows=20, repeats=1)
+    ours, theirs = found["ridge"][0], found["no-op"][0]
+    return [
+        Ratio(
+            f"one FedRidge round against a no-op round, K={clients:,}, d=100",
+            ours / theirs,
+            1.3,
+            detail=f"{1000 * ours / clients:.1f} ms per client against "
+            f"{1000 * theirs / clients:.1f} ms, {ours:.0f} s in all",
+        ),
+        Ratio(
+            f"distance of its coefficients to pooled scikit-learn, K={clients:,}",
+            found["apart"],
+            1e-12,
+            unit="relative",
+        ),
+    ]
+
+
+def memory(simulation: Simulator, few: int = 50, many: int = 500) -> list[Ratio]:
+    """Return how much more the server grows than one that pulls and discards."""
+    peak = {
+        (no_op, clients): simulation.run(
+            "memory", clients, features=500, rows=20, no_op=no_op
+        )["peak"]
+        for no_op in (False, True)
+        for clients in (few, many)
+    }
+    ours = peak[False, many] - peak[False, few]
+    theirs = peak[True, many] - peak[True, few]
+    return [
+        Ratio(
+            f"server's peak memory from K={few} to K={many}, d=500, above a no-op's",
+            ours - theirs,
+            60.0,
+            unit="MB",
+            detail=f"grows by {ours:.0f} MB against {theirs:.0f} MB, "
+            f"{many * 1.01:.0f} MB of uploads; {peak[False, many]:.0f} MB in all",
+        )
+    ]
+
+
+def fedavg(simulation: Simulator, clients: int) -> list[Ratio]:
+    """Return the time of FedAvg with 100 rounds against one round of FedRidge."""
+    found = simulation.run("fedavg", clients, features=100, rows=100, rounds=100)
+    return [
+        Ratio(
+            f"FedAvg with 100 rounds against one FedRidge round, K={clients}, d=100",
+            found["fedavg"] / found["ridge"],
+            50.0,
+            at_least=True,
+            detail=f"{found['fedavg']:.1f} s against {found['ridge']:.2f} s",
+        )
+    ]
+
+
+def files(simulation: Simulator, source: Path) -> list[Ratio]:
+    """Return the time from four files of covtype to a model against scikit-learn."""
+    with tempfile.TemporaryDirectory() as folder:
+        shape = split_covtype(source, Path(folder))
+        found = simulation.run("files", 4, folder=folder, repeats=3)
+    ours, theirs = min(found["ridge"]), min(found["pooled"])
+    return [
+        Ratio(
+            f"covtype ({shape[0]:,} x {shape[1]}), 4 files to a model, against "
+            "scikit-learn on one file",
+            ours / theirs,
+            1.5,
+            detail=f"{ours:.2f} s against {theirs:.2f} s, reading included",
+        ),
+    ]
+
+
+def split_covtype(source: Path, folder: Path) -> tuple[int, int]:
+    """Write one file per wilderness area, and all in one; return the rows' shape."""
+    import pandas as pd
+
+    table = pd.read_csv(source)
+    table.to_csv(folder / "pooled.csv", index=False)
+    areas = table.filter(like="Wilderness_Area").to_numpy().argmax(axis=1)
+    for area in range(4):
+        table[areas == area].to_csv(folder / f"{area}.csv", index=False)
+    return table.shape[0], table.shape[1] - 1
