@@ -77,7 +77,7 @@ notebooks: $(READY)
 	$(BIN)/python -m pytest --nbmake --overwrite notebooks/
 
 readme: $(READY)
-	$(BIN)/python tests/readme_table.py
+	PYTHONPATH=benchmarks $(BIN)/python tests/readme_table.py
 
 clean:
 	rm -rf $(VENV) results

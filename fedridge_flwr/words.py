@@ -24,11 +24,11 @@ def human_bytes(size: float) -> str:
     >>> human_bytes(512), human_bytes(848_180), human_bytes(41_200_000)
     ('512 B', '848.2 kB', '41.2 MB')
     """
-    for unit in ("B", "kB", "MB"):
+    for unit in ("B", "kB", "MB", "GB", "TB"):
         if size < 1000:
             return f"{size:.4g} {unit}"
         size /= 1000
-    return f"{size:.4g} GB"
+    return f"{size:.4g} PB"
 
 
 def text_table(heads: list[str], rows: list[list[str]], text_columns: int = 1) -> str:

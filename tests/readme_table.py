@@ -1,4 +1,4 @@
-"""Put what `make run`, `make alpha` and the experiments measured into README.md."""
+"""Put what was measured (run, alpha, experiments, benchmarks) into the documents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import json
 import re
 import shutil
 from pathlib import Path
+
+from fedridge_benchmarks.report import Results
+from fedridge_benchmarks.scaling import costs_of, table
 
 from fedridge_flwr.words import human_bytes
 
@@ -19,15 +22,25 @@ EXPERIMENTS = (
     "<!-- experiments: written by `make readme` from simulations/results -->",
     "<!-- end of experiments -->",
 )
+BENCHMARKS = (
+    "<!-- benchmarks: written by `make readme` from benchmarks/results -->",
+    "<!-- end of benchmarks -->",
+)
+SCALING = (
+    "<!-- scaling: written by `make readme` from benchmarks/results -->",
+    "<!-- end of scaling -->",
+)
+MEASURED = ROOT / "benchmarks" / "results"
 TRAFFIC = ("<!-- traffic -->", "<!-- end of traffic -->")
 
 
 def put(text: str, marks: tuple[str, str], content: str) -> str:
+    """Return the text with this content between the marks."""
     begin, end = marks
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     text, found = pattern.subn(lambda _: f"{begin}{content}{end}", text)
     if found != 1:
-        raise SystemExit(f"README.md has lost its place for {begin}")
+        raise SystemExit(f"the document has lost its place for {begin}")
     return text
 
 
@@ -50,10 +63,19 @@ def main_table() -> str:
     return str(tables[-1]).strip()
 
 
+def scaling_table() -> str:
+    """Return the arithmetic of docs/scaling.md from the measured costs."""
+    return table(costs_of(Results.read(MEASURED).curves))
+
+
 def main() -> None:
-    readme = ROOT / "README.md"
+    readme, scaling = ROOT / "README.md", ROOT / "docs" / "scaling.md"
     text = readme.read_text(encoding="utf-8")
     text = put(text, EXPERIMENTS, f"\n{main_table()}\n")
+    benchmarks = (MEASURED / "table.md").read_text(encoding="utf-8").strip()
+    text = put(text, BENCHMARKS, f"\n{benchmarks}\n")
+    past = put(scaling.read_text(encoding="utf-8"), SCALING, f"\n{scaling_table()}\n")
+    scaling.write_text(past, encoding="utf-8")
     if (RESULTS / "table.md").exists() and (RESULTS / "alpha").exists():
         table = (RESULTS / "table.md").read_text(encoding="utf-8").strip()
         text = put(text, TABLE, f"\n{table}\n")

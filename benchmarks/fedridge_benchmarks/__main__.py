@@ -12,10 +12,10 @@ from time import perf_counter
 from fedridge_flwr.errors import FedRidgeError
 
 from . import kernels, simulated
-from .curves import Curve, client_curve, draw, row_curves
+from .curves import client_curve, draw, row_curves
 from .machine import facts
 from .measure import Ratio
-from .report import table, write
+from .report import Results, table
 from .selection import selection
 from .simulated import Simulator
 
@@ -25,6 +25,7 @@ Benchmark = Callable[[], list[Ratio]]
 _COVTYPE = (
     Path(__file__).resolve().parents[3] / "shared" / "data" / "covtype/covtype.csv.xz"
 )
+_CURVES = "curves"
 _CLIENTS = (20, 50, 100, 200, 500, 1000, 2000)
 
 
@@ -33,27 +34,32 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedridge_benchmarks")
     parser.add_argument("--full", action="store_true", help="also what takes minutes")
     parser.add_argument("--only", default="", help="names with commas; 'list' to see")
+    parser.add_argument("--verbose", action="store_true", help="show Flower's log")
     parser.add_argument("--output-dir", type=Path, required=True)
     options = parser.parse_args(arguments)
+    folder = options.output_dir.absolute()
     try:
-        with simulated.simulator() as simulation:
-            chosen = _choose(_benchmarks(simulation, full=options.full), options.only)
-            ratios = _measure({k: v for k, v in chosen.items() if k != "curves"})
-            curves: dict[str, Curve] = {}
-            if "curves" in chosen:
-                print("measuring curves ...", flush=True)
-                curves = row_curves()
+        with simulated.simulator(echo=options.verbose) as simulation:
+            known = _benchmarks(simulation, full=options.full)
+            chosen = _choose(known, options.only)
+            # Some of them are measured anew; what is known of the others stays.
+            results = Results.read(folder) if options.only else Results()
+            results.benchmarks |= _measure(chosen)
+            if _CURVES in chosen:
+                results.curves = row_curves()
                 if options.full:
-                    curves["clients"] = client_curve(simulation, _CLIENTS)
+                    results.curves["clients"] = client_curve(simulation, _CLIENTS)
     except FedRidgeError as error:
         print(f"fedridge_benchmarks: {error}", file=sys.stderr)
         return 1
-    machine, folder = facts(), options.output_dir.absolute()
-    write(folder, ratios, curves, machine)
-    if curves:
-        draw(curves, folder / "curves.png")
-    print(f"\n{table(ratios, machine)}\nresults in {folder}")
-    if not all(ratio.holds for ratio in ratios):
+    results.machine = facts()
+    measured = results.benchmarks
+    results.benchmarks = {name: measured[name] for name in known if name in measured}
+    results.write(folder)
+    if results.curves:
+        draw(results.curves, folder / "curves.png")
+    print(f"\n{table(results.ratios, results.machine)}\nresults in {folder}")
+    if not all(ratio.holds for ratio in results.ratios):
         print("a number is on the wrong side of its limit.", file=sys.stderr)
         return 1
     return 0
@@ -68,7 +74,7 @@ def _benchmarks(simulation: Simulator, *, full: bool) -> dict[str, Benchmark]:
         "selection": selection,
         "rounds": partial(simulated.rounds, simulation),
         "fedavg": partial(simulated.fedavg, simulation, 20),
-        "curves": list,
+        _CURVES: list,
     }
     if _COVTYPE.exists():
         quick["files"] = partial(simulated.files, simulation, _COVTYPE)
@@ -93,14 +99,14 @@ def _choose(known: Mapping[str, Benchmark], only: str) -> dict[str, Benchmark]:
     return {name: known[name] for name in names}
 
 
-def _measure(chosen: Mapping[str, Benchmark]) -> list[Ratio]:
-    ratios = []
+def _measure(chosen: Mapping[str, Benchmark]) -> dict[str, list[Ratio]]:
+    found = {}
     for name, run in chosen.items():
         print(f"measuring {name} ...", end=" ", flush=True)
         began = perf_counter()
-        ratios += run()
+        found[name] = run()
         print(f"{perf_counter() - began:.0f} s", flush=True)
-    return ratios
+    return found
 
 
 if __name__ == "__main__":

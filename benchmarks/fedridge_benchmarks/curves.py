@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedridge_flwr import SufficientStatistics
+from fedridge_flwr import SufficientStatistics, solve
+from fedridge_flwr.flower.wire import read_statistics, statistics_reply
+from fedridge_flwr.fold import Fold
+from fedridge_flwr.threads import one_blas_thread
 
 from .measure import seconds
 from .simulated import Simulator
@@ -19,15 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "client_curve", "draw", "exponent", "row_curves"]
 
 Curve = dict[str, Any]
-_COLOURS = {"from_data": "#009E73", "FedRidge": "#009E73", "no-op": "#555555"}
+_COLOURS = {
+    "from_data": "#009E73",
+    "fold": "#0072B2",
+    "solve": "#D55E00",
+    "FedRidge": "#009E73",
+    "no-op": "#555555",
+}
 
 
 def row_curves() -> dict[str, Curve]:
-    """Return the seconds of `from_data` against rows, features and targets."""
+    """Return seconds against rows, features and targets, for client and server."""
     return {
         "rows": _curve([10**k for k in (3, 4, 5, 6)], lambda n: (n, 50, 1)),
         "features": _curve([16, 64, 128, 256, 512, 1024], lambda d: (20_000, d, 1)),
         "targets": _curve([1, 4, 16, 64, 256], lambda t: (50_000, 50, t)),
+        "answers": _answers([32, 64, 128, 256, 512, 1024, 2048]),
+        "solve": _solutions([250, 500, 1000, 2000, 4000]),
     }
 
 
@@ -54,11 +65,14 @@ def exponent(x: Sequence[float], y: Sequence[float]) -> float:
     return float(slope)
 
 
+_PER_LINE = 3
 _PANELS = {
-    "rows": ("rows (50 features)", "rows"),
-    "features": ("features (20,000 rows)", "features"),
-    "targets": ("targets (50,000 rows, 50 features)", "targets"),
-    "clients": ("clients (100 features, 20 rows each)", "clients"),
+    "rows": ("rows (50 features)", "seconds"),
+    "features": ("features (20,000 rows)", "seconds"),
+    "targets": ("targets (50,000 rows, 50 features)", "seconds"),
+    "answers": ("features", "server's seconds per answer"),
+    "solve": ("features", "seconds"),
+    "clients": ("clients (100 features, 20 rows each)", "seconds of a warm round"),
 }
 
 
@@ -67,10 +81,12 @@ def draw(curves: dict[str, Curve], file: Path) -> None:
     from matplotlib.figure import Figure
 
     shown = {name: curves[name] for name in _PANELS if name in curves}
-    figure = Figure(figsize=(4.2 * len(shown), 3.8), layout="constrained")
-    for axis, (name, curve) in zip(
-        figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True
-    ):
+    lines = -(-len(shown) // _PER_LINE)
+    figure = Figure(figsize=(4.2 * _PER_LINE, 3.6 * lines), layout="constrained")
+    places = figure.subplots(lines, _PER_LINE, squeeze=False).ravel()
+    for spare in places[len(shown) :]:
+        spare.set_axis_off()
+    for axis, (name, curve) in zip(places, shown.items(), strict=False):
         for label, values in curve.items():
             if label == "x":
                 continue
@@ -84,7 +100,7 @@ def draw(curves: dict[str, Curve], file: Path) -> None:
                 label=f"{label}, exponent {power:.2f}",
             )
         axis.set_xlabel(_PANELS[name][0])
-        axis.set_ylabel("seconds of a warm round" if name == "clients" else "seconds")
+        axis.set_ylabel(_PANELS[name][1])
         axis.grid(visible=True, which="major", color="0.92")
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
@@ -100,6 +116,36 @@ def _curve(x: list[int], shape: Callable[[int], tuple[int, int, int]]) -> Curve:
         X, Y = rng.normal(size=(n, d)), rng.normal(size=(n, t))
         times.append(_best(lambda: SufficientStatistics.from_data(X, Y)))  # noqa: B023
     return {"x": x, "from_data": times}
+
+
+def _solutions(widths: list[int]) -> Curve:
+    times = []
+    for d in widths:
+        stats = _statistics(d)
+        times.append(_best(lambda: solve(stats, 1.0)))  # noqa: B023
+    return {"x": widths, "solve": times}
+
+
+def _statistics(d: int) -> SufficientStatistics:
+    X = np.random.default_rng(0).normal(size=(d + 500, d))
+    return SufficientStatistics.from_data(X, X.sum(axis=1))
+
+
+def _answers(widths: list[int]) -> Curve:
+    """Return the server's seconds to check and fold one answer, by features."""
+    times = []
+    for d in widths:
+        stats = _statistics(d)
+        reply = statistics_reply(stats, share_names=False)
+        running = Fold()
+
+        def fold() -> None:
+            with one_blas_thread():
+                client = str(len(running.participants))  # noqa: B023
+                running.add(client, read_statistics(reply))  # noqa: B023
+
+        times.append(_best(fold))
+    return {"x": widths, "fold": times}
 
 
 def _best(run: Callable[[], object]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from fedridge_flwr.words import text_table
 
 from .measure import Ratio
 
-__all__ = ["read", "table", "write"]
+__all__ = ["Results", "table"]
 
 _HEADS = ["what", "behind it", "measured", "limit", "holds"]
 
@@ -22,30 +23,47 @@ def table(ratios: Sequence[Ratio], machine: Mapping[str, Any]) -> str:
     return f"{rows}\n\n{_machine(machine)}"
 
 
-def write(
-    folder: Path,
-    ratios: Sequence[Ratio],
-    curves: Mapping[str, Any],
-    machine: Mapping[str, Any],
-) -> None:
-    """Write results.json and table.md."""
-    folder.mkdir(parents=True, exist_ok=True)
-    values = {
-        "machine": machine,
-        "ratios": [ratio.to_json() for ratio in ratios],
-        "curves": curves,
-    }
-    (folder / "results.json").write_text(
-        json.dumps(values, indent=1) + "\n", encoding="utf-8"
-    )
-    (folder / "table.md").write_text(table(ratios, machine) + "\n", encoding="utf-8")
+@dataclass
+class Results:
+    """What was measured: ratios by benchmark, curves, and the machine."""
 
+    benchmarks: dict[str, list[Ratio]] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
 
-def read(folder: Path) -> tuple[list[Ratio], dict[str, Any], dict[str, Any]]:
-    """Return ratios, curves and machine from results.json."""
-    values = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    ratios = [Ratio.from_json(each) for each in values["ratios"]]
-    return ratios, values["curves"], values["machine"]
+    @property
+    def ratios(self) -> list[Ratio]:
+        """All ratios, in the order of the benchmarks."""
+        return [ratio for ratios in self.benchmarks.values() for ratio in ratios]
+
+    def write(self, folder: Path) -> None:
+        """Write results.json and table.md."""
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {
+            "machine": self.machine,
+            "benchmarks": {
+                name: [ratio.to_json() for ratio in ratios]
+                for name, ratios in self.benchmarks.items()
+            },
+            "curves": self.curves,
+        }
+        text = json.dumps(values, indent=1) + "\n"
+        (folder / "results.json").write_text(text, encoding="utf-8")
+        shown = table(self.ratios, self.machine) + "\n"
+        (folder / "table.md").write_text(shown, encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Results:
+        """Return what `write` left there, or nothing."""
+        file = folder / "results.json"
+        if not file.exists():
+            return cls()
+        values = json.loads(file.read_text(encoding="utf-8"))
+        benchmarks = {
+            name: [Ratio.from_json(ratio) for ratio in ratios]
+            for name, ratios in values["benchmarks"].items()
+        }
+        return cls(benchmarks, values["curves"], values["machine"])
 
 
 def _row(ratio: Ratio) -> list[str]:

@@ -23,8 +23,8 @@ _LONGEST = 7200.0
 class Simulator:
     """Runs scenes of the app and returns what they measured."""
 
-    def __init__(self, superlink: LocalSuperLink, folder: Path) -> None:
-        self._superlink, self._folder = superlink, folder
+    def __init__(self, superlink: LocalSuperLink, folder: Path, echo: bool) -> None:
+        self._superlink, self._folder, self._echo = superlink, folder, echo
 
     def run(self, scene: str, clients: int, **config: object) -> dict[str, Any]:
         """Return what the scene measured with this many clients."""
@@ -37,17 +37,17 @@ class Simulator:
             num_supernodes=clients,
             run_config=settings,
             timeout=_LONGEST,
-            echo=False,
+            echo=self._echo,
         )
         found: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
         return found
 
 
 @contextmanager
-def simulator() -> Iterator[Simulator]:
+def simulator(*, echo: bool = False) -> Iterator[Simulator]:
     """Start a SuperLink for simulations, and stop it at the end."""
     with tempfile.TemporaryDirectory() as folder, local_superlink() as superlink:
-        yield Simulator(superlink, Path(folder))
+        yield Simulator(superlink, Path(folder), echo)
 
 
 def rounds(simulation: Simulator, clients: int = 200) -> list[Ratio]:
