@@ -21,15 +21,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .rows import Array, Block, Rows
-from .threads import blas_workers
+from .threads import blas_threads, blas_workers
 from .triangle import add_square, diagonal_positions, from_upper, upper_triangle
 
 __all__ = ["Moments", "merge", "moments_of", "remove"]
 
 _DENSE_RATIO = 4.0
 _BLOCKS_PER_SHIFT = 16
-_WORTH_SHARING = 1e8
-_WIDEST_SHARED = 2000
+_WORTH_SHARING = 5e7
+_WORKER_BYTES = 32
+_SHARED_BYTES = 64 << 20
 
 
 class Moments(NamedTuple):
@@ -87,10 +88,12 @@ def moments_of(rows: Rows) -> Moments:
     """Return the moments of the rows [X Y], not finite where the rows are not."""
     width = rows.n_features + rows.n_targets
     compute = _sparse_moments if rows.is_sparse else _dense_moments
-    if width > _WIDEST_SHARED:
+    if blas_threads() * _WORKER_BYTES * width**2 > _SHARED_BYTES:
+        # Too much memory for a total per worker; large products are shared by BLAS.
         return compute(rows.blocks(), width)
-    with blas_workers() as workers:
-        if workers == 1 or rows.n_entries * width < _WORTH_SHARING:
+    with blas_workers() as threads:
+        workers = min(threads, int(rows.n_entries * width / _WORTH_SHARING))
+        if workers <= 1:
             return compute(rows.blocks(), width)
         ends = [rows.n_rows * k // workers for k in range(workers + 1)]
         shares = [rows.blocks(start, stop) for start, stop in pairwise(ends)]
@@ -104,7 +107,8 @@ def _dense_moments(blocks: Iterable[Block], width: int) -> Moments:
     with np.errstate(invalid="ignore", over="ignore"):
         for block in blocks:
             run.add([block.X, block.Y], block.weight)
-            if run.blocks == _BLOCKS_PER_SHIFT:
+            # A shift is good for a whole run if its block weighs as much as the others.
+            if block.weight is not None or run.blocks == _BLOCKS_PER_SHIFT:
                 total = merge(total, run.finish())
         return merge(total, run.finish())
 
@@ -182,7 +186,8 @@ def _shift_of(part: NDArray[Any], weight: Array | None) -> Array:
         return mean
     squares = np.einsum("ij,ij->j", part, part, dtype=np.float64, casting="unsafe")
     # Half a standard deviation off costs a third of a bit.
-    return np.where(5.0 * mean**2 * len(part) <= squares, 0.0, mean)
+    small = np.isfinite(squares) & (5.0 * mean**2 * len(part) <= squares)
+    return np.where(small, 0.0, mean)
 
 
 def _rough_mean(part: NDArray[Any], weight: Array | None) -> Array:

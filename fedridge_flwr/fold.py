@@ -21,6 +21,11 @@ _PLAIN_REFUSED = (
     "alpha cannot be known; use RidgeClient or ridge_client_app, or fit_intercept=False"
 )
 
+_ROUNDED_REFUSED = (
+    "sent float32, which was not asked for and would make the model less exact for "
+    'all; ask for it with wire_dtype="float32"'
+)
+
 
 class _Full:
     """Full contributions with one schema: their clients and their running total."""
@@ -75,6 +80,8 @@ class Fold:
         Schema that every client must have, where the server knows it.
     keep : bool
         Keep every contribution in `parts`; memory then grows with the clients.
+    accept_rounded : bool
+        Whether contributions as float32 were asked for.
 
     Examples
     --------
@@ -91,6 +98,7 @@ class Fold:
     accept_plain: bool = False
     feature_names: tuple[str, ...] | None = None
     keep: bool = False
+    accept_rounded: bool = False
     parts: dict[str, SufficientStatistics] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
@@ -192,6 +200,8 @@ class Fold:
     ) -> str | None:
         if isinstance(part, PlainStatistics) and not self.accept_plain:
             return _PLAIN_REFUSED
+        if part.rounding and not self.accept_rounded:
+            return _ROUNDED_REFUSED
         if self.feature_names is None:
             return None
         if part.n_features != len(self.feature_names):

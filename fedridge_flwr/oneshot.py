@@ -126,6 +126,7 @@ class OneShotFit:
             accept_plain=not any([*settings.options.values(), settings.selection]),
             feature_names=None if names is None else tuple(names),
             keep=settings.selection in ("clients", "server"),
+            accept_rounded=settings.wire_dtype == "float32",
         )
 
     def take(self, client: str, read: Callable[[], Statistics]) -> None:

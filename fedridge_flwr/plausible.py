@@ -53,7 +53,9 @@ def check_moments(
     # are not. No scaling: Cholesky's method succeeds or fails whatever the units.
     matrix = lower_half(triangle, size.size)
     matrix.reshape(-1, order="F")[:: size.size + 1] = size + _SMALLEST_SQUARE
-    if dpotrf(matrix, lower=1, overwrite_a=1, clean=0)[1]:
+    factor, failed = dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
+    # LAPACK takes a pivot that is NaN, from products that overflow, for a good one.
+    if failed or not np.isfinite(np.diagonal(factor)).all():
         raise StatisticsError(
             "the second moments are not positive semi-definite (as if a correlation "
             "were above 1): no rows have them."

@@ -259,7 +259,7 @@ def solve_equations(equations: NormalEquations, alpha: float) -> tuple[Array, fl
     inverse_condition = 0.0 if failed else dpocon(factor, norm, uplo="L")[0]
     # A system this near could be the true one, and it is singular.
     nearest = max(max(50, diagonal.size) * _EPS, equations.stats.rounding)
-    if inverse_condition < nearest:
+    if not inverse_condition >= nearest:
         raise _singular(equations, alpha, [])
     solution, _ = dpotrs(factor, equations.rhs * scale[:, None], lower=1)
     return solution * scale[:, None], 1.0 / inverse_condition

@@ -198,7 +198,7 @@ class SufficientStatistics:
             _better_named(self, other),
             count=self.count + other.count,
             n_clients=self.n_clients + other.n_clients,
-            rounding=max(self.rounding, other.rounding),
+            rounding=_joint_rounding(self, other),
             **_fields(merge(self._moments(), other._moments())),
         )
 
@@ -456,7 +456,7 @@ class RunningTotal:
         moments = first._moments()
         self._moments = moments._replace(triangle=moments.triangle.copy())
         self.count, self._n_clients = first.count, first.n_clients
-        self._rounding = first.rounding
+        self._rounding = first.rounding if first.total_weight else 0.0
 
     def add(self, part: SufficientStatistics) -> None:
         """Add the statistics of other rows with the same columns."""
@@ -464,7 +464,8 @@ class RunningTotal:
         self._moments = merge(self._moments, part._moments(), in_place=True)
         self.count += part.count
         self._n_clients += part.n_clients
-        self._rounding = max(self._rounding, part.rounding)
+        if part.total_weight:
+            self._rounding = max(self._rounding, part.rounding)
         if self._known.feature_hash is None or self._known.feature_names is None:
             self._known = _better_named(self._known, part)
 
@@ -478,6 +479,10 @@ class RunningTotal:
             rounding=self._rounding,
             **_fields(moments),
         )
+
+
+def _joint_rounding(a: SufficientStatistics, b: SufficientStatistics) -> float:
+    return max((part.rounding for part in (a, b) if part.total_weight), default=0.0)
 
 
 def _better_named(
@@ -569,7 +574,7 @@ def _own(part: Array) -> Array:
     base: Any = part
     while isinstance(base, np.ndarray):
         base = base.base
-    return part if isinstance(base, bytes) else part.copy()
+    return part if isinstance(base, bytes) and part.flags.aligned else part.copy()
 
 
 def _refuse_negative_variances(rest: Array, total: Array, width: int) -> None:

@@ -16,7 +16,7 @@ from functools import cache
 
 from threadpoolctl import LibController, ThreadpoolController
 
-__all__ = ["blas_workers", "one_blas_thread"]
+__all__ = ["blas_threads", "blas_workers", "one_blas_thread"]
 
 _one_at_a_time = threading.Lock()
 
@@ -38,16 +38,22 @@ def blas_workers() -> Iterator[int]:
     if not _one_at_a_time.acquire(blocking=False):
         yield 1
         return
+    workers = blas_threads()
     before = [(library, library.get_num_threads()) for library in _libraries()]
     many = [(library, threads) for library, threads in before if threads != 1]
     try:
         for library, _ in many:
             library.set_num_threads(1)
-        yield min((threads for _, threads in before), default=1)
+        yield workers
     finally:
         for library, threads in many:
             library.set_num_threads(threads)
         _one_at_a_time.release()
+
+
+def blas_threads() -> int:
+    """Return how many threads every BLAS in this process may use."""
+    return min((each.get_num_threads() for each in _libraries()), default=1)
 
 
 def one_blas_thread() -> AbstractContextManager[object]:

@@ -11,6 +11,7 @@ import pytest
 from fedridge_benchmarks import kernels, simulated
 from fedridge_benchmarks.__main__ import main
 from fedridge_benchmarks.curves import draw, exponent
+from fedridge_benchmarks.machine import facts
 from fedridge_benchmarks.measure import Ratio, race
 from fedridge_benchmarks.problem import client_rows, pooled_rows
 from fedridge_benchmarks.report import Results, table
@@ -76,15 +77,9 @@ def test_curves_are_fitted_and_drawn(tmp_path):
 
 
 def test_arithmetic_of_scaling():
-    costs = Costs(
-        message=0.01,
-        answer=0.5,
-        answer_features=100,
-        answer_power=2.0,
-        solve=1.0,
-        solve_features=1000,
-    )
-    assert costs.fold_seconds(10, 200) == 10 * 0.5 * 4
+    costs = Costs(answers=[(10, 0.1), (1000, 10.0)], solve=(1000, 1.0))
+    assert costs.fold_seconds(10, 100) == pytest.approx(10 * 1.0)
+    assert costs.fold_seconds(10, 2000) == pytest.approx(10 * 80.0)
     assert costs.solve_seconds(2000) == 8.0
 
 
@@ -107,10 +102,14 @@ def test_a_benchmark_writes_table_and_results(tmp_path, monkeypatch, capsys):
 
 def test_what_is_not_measured_anew_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(simulated, "simulator", NoSimulator)
-    Results({"solving": [Ratio("solving", 1.0, 2.0)]}, {}, MACHINE).write(tmp_path)
     monkeypatch.setattr(kernels, "merging", lambda: [Ratio("merging", 1.0, 3.0)])
+    before = {"solving": [Ratio("solving", 1.0, 2.0)], "crowd": [Ratio("c", 1.0, 2.0)]}
+    Results(before, {}, facts()).write(tmp_path)
     assert main(["--only", "merging", "--output-dir", str(tmp_path)]) == 0
-    assert list(Results.read(tmp_path).benchmarks) == ["merging", "solving"]
+    assert list(Results.read(tmp_path).benchmarks) == ["merging", "solving", "crowd"]
+    Results(before, {}, MACHINE).write(tmp_path)
+    assert main(["--only", "merging", "--output-dir", str(tmp_path)]) == 1
+    assert Results.read(tmp_path).benchmarks == before
 
 
 class NoSimulator:
@@ -191,6 +190,8 @@ def test_documents_show_the_committed_numbers():
 
 def test_costs_behind_the_arithmetic_are_the_measured_ones():
     curves = Results.read(COMMITTED).curves
-    costs = costs_of(curves)
-    assert costs.message == curves["clients"]["no-op"][-1] / curves["clients"]["x"][-1]
-    assert 1.0 < costs.answer_power < 3.5
+    costs, answers = costs_of(curves), curves["answers"]
+    assert costs.fold_seconds(3, answers["x"][1]) == pytest.approx(
+        3 * answers["fold"][1]
+    )
+    assert costs.solve_seconds(curves["solve"]["x"][-1]) == curves["solve"]["solve"][-1]

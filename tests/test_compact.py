@@ -195,7 +195,7 @@ def test_the_coefficients_move_by_no_more_than_the_report_says(
     y = (X - shift) @ rng.normal(size=d) + noise * rng.normal(size=len(X)) * X.std()
     exact = client_statistics(X, y, split_rows(len(X), K, rng))
     total = sum(exact)
-    fit = OneShotFit(FitSettings(alpha=alpha))
+    fit = OneShotFit(FitSettings(alpha=alpha, wire_dtype="float32"))
     for k, part in enumerate(exact):
         fit.fold.add(str(k), there_and_back(part))
     with warnings.catch_warnings():
@@ -242,7 +242,7 @@ def test_the_report_tells_only_where_float32_was_merged():
         *linear_rows(60, 3, np.random.default_rng(0)), np.split(np.arange(60), 3)
     )
     for sent, told in ((parts, False), ([there_and_back(parts[0]), *parts[1:]], True)):
-        fit = OneShotFit(FitSettings())
+        fit = OneShotFit(FitSettings(wire_dtype="float32"))
         for k, part in enumerate(sent):
             fit.fold.add(str(k), part)
         model = fit.finish()
@@ -253,7 +253,7 @@ def test_the_report_tells_only_where_float32_was_merged():
 
 def test_a_rounded_contribution_that_is_left_out_does_not_count():
     rng = np.random.default_rng(0)
-    fit = OneShotFit(FitSettings())
+    fit = OneShotFit(FitSettings(wire_dtype="float32"))
     for k in range(2):
         part = SufficientStatistics.from_data(*linear_rows(9, 2, rng))
         fit.fold.add(str(k), part)

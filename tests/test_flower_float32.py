@@ -36,6 +36,8 @@ from fedridge_flwr import (
 from fedridge_flwr.compact import ROUNDING
 from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.sizes import message_bytes
+from fedridge_flwr.oneshot import FitSettings, OneShotFit
+from fedridge_flwr.statistics import RunningTotal
 
 K, D = 8, 6
 ALPHAS = [0.01, 0.1, 1.0, 10.0, 100.0]
@@ -274,3 +276,28 @@ def test_a_damaged_answer_is_refused_with_its_reason(
 ) -> None:
     with pytest.raises((ProtocolError, StatisticsError), match=reason):
         wire.read_statistics(content)
+
+
+def test_a_client_that_sends_float32_unasked_is_named_and_spoils_nothing() -> None:
+    exact = wire.statistics_reply(exact_parts()["1000"], share_names=False)
+    empty = SufficientStatistics.from_data(np.empty((0, D)), np.empty(0))
+    rounded = wire.statistics_reply(empty, False, "float32")
+    fit = OneShotFit(FitSettings())
+    fit.take("honest", lambda: wire.read_statistics(exact))
+    fit.take("other", lambda: wire.read_statistics(rounded))
+    fit.finish()
+    assert fit.fold.participants == ["honest"]
+    assert "was not asked for" in fit.fold.failures["other"]
+    assert fit.report is not None
+    assert fit.report.wire_error is None
+
+
+def test_an_empty_rounded_contribution_rounds_nothing() -> None:
+    part = exact_parts()["1000"]
+    empty = SufficientStatistics.from_data(np.empty((0, D)), np.empty(0))
+    rounded = wire.read_statistics(wire.statistics_reply(empty, False, "float32"))
+    assert isinstance(rounded, SufficientStatistics)
+    assert (part + rounded).rounding == (rounded + part).rounding == 0.0
+    running = RunningTotal(rounded)
+    running.add(part)
+    assert running.total().rounding == 0.0

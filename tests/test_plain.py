@@ -126,3 +126,9 @@ def test_plain_and_full_statistics_do_not_add_up_by_accident():
 def test_the_repr_counts():
     shown = repr(from_arrays(np.eye(3), np.ones((3, 2)), 7))
     assert shown == "PlainStatistics(7 rows, 3 features, 2 targets)"
+
+
+def test_numbers_that_overflow_in_the_check_are_refused():
+    gram = np.array([[0.0, 0.0, 1e300], [0.0, 1.0, 0.0], [1e300, 0.0, 1.0]])
+    with pytest.raises(StatisticsError):
+        PlainStatistics.from_arrays(gram, np.zeros(3), 10)

@@ -653,3 +653,49 @@ def test_batches_need_no_more_memory_than_one_of_them():
 
     used = extra_memory(SufficientStatistics.from_batches, batches())
     assert used < 12 * MEGABYTE
+
+
+# ---- what a check, a shift or a view must not miss ---------------------------------
+
+
+@pytest.mark.parametrize("size", [1e149, 1e160, 1e300])
+def test_co_moments_that_overflow_in_the_check_are_refused(size):
+    # Cholesky's third pivot is NaN here, which LAPACK does not call a failure.
+    packed = np.array([10.0, 0, 0, 0, 0, 0, size, 1, 0, 1])
+    with pytest.raises(StatisticsError):
+        SufficientStatistics.from_array(packed, 2, 1)
+
+
+def test_a_first_block_of_little_weight_does_not_take_the_digits_of_the_others():
+    rng = np.random.default_rng(0)
+    n = 70_000
+    X = np.concatenate([np.zeros((n, 1)), 1e8 + rng.normal(size=(n, 1))])
+    weight = np.repeat([1e-30, 1.0], n)
+    found = from_data(X, np.zeros(2 * n), weight).variances[0]
+    assert found == pytest.approx(X[n:].var(), rel=1e-9)
+
+
+def test_weights_that_decay_over_a_jump_keep_their_digits():
+    rng = np.random.default_rng(0)
+    n = 140_000
+    X = rng.normal(size=(n, 1)) + 1e5 * (np.arange(n)[:, None] >= n // 2)
+    weight = np.exp(-(n - np.arange(n)) / 2000.0)
+    mean = np.average(X[:, 0], weights=weight)
+    expected = np.average((X[:, 0] - mean) ** 2, weights=weight)
+    assert from_data(X, X[:, 0], weight).variances[0] == pytest.approx(
+        expected, rel=1e-10
+    )
+
+
+def test_a_constant_column_whose_square_overflows_has_no_variance():
+    X = np.full((5, 1), 1e160)
+    assert from_data(X, np.arange(5.0)).variances[0] == 0.0
+
+
+def test_numbers_at_odd_places_in_memory_are_copied():
+    stats = from_data([[1.0], [3.0], [4.0]], [2.0, 4.0, 9.0])
+    packed = np.frombuffer(b"x" + stats.to_array().tobytes(), np.float64, offset=1)
+    assert not packed.flags.aligned
+    back = SufficientStatistics.from_array(packed, 1, 1)
+    assert back.triangle.flags.aligned
+    assert np.array_equal(back.to_array(), stats.to_array())

@@ -26,6 +26,7 @@ _COVTYPE = (
     Path(__file__).resolve().parents[3] / "shared" / "data" / "covtype/covtype.csv.xz"
 )
 _CURVES = "curves"
+_LONG = ("memory", "fedavg-500", "crowd")
 _CLIENTS = (20, 50, 100, 200, 500, 1000, 2000)
 
 
@@ -33,29 +34,29 @@ def main(arguments: list[str] | None = None) -> int:
     """Print and write the table; return 1 if a limit is exceeded, else 0."""
     parser = argparse.ArgumentParser(prog="python -m fedridge_benchmarks")
     parser.add_argument("--full", action="store_true", help="also what takes minutes")
-    parser.add_argument("--only", default="", help="names with commas; 'list' to see")
+    parser.add_argument("--only", default="", help="as in merging,rounds")
     parser.add_argument("--verbose", action="store_true", help="show Flower's log")
     parser.add_argument("--output-dir", type=Path, required=True)
     options = parser.parse_args(arguments)
     folder = options.output_dir.absolute()
     try:
         with simulated.simulator(echo=options.verbose) as simulation:
-            known = _benchmarks(simulation, full=options.full)
-            chosen = _choose(known, options.only)
-            # Some of them are measured anew; what is known of the others stays.
-            results = Results.read(folder) if options.only else Results()
-            results.benchmarks |= _measure(chosen)
+            known = _benchmarks(simulation)
+            chosen = _choose(known, options.only, full=options.full)
+            results = _known_results(folder) if options.only else Results()
+            results.machine = facts()
+            for name in (each for each in chosen if each != _CURVES):
+                _measure(name, known[name], results, list(known))
+                results.write(folder)
             if _CURVES in chosen:
-                results.curves = row_curves()
+                print("measuring curves ...", flush=True)
+                results.curves |= row_curves()
                 if options.full:
                     results.curves["clients"] = client_curve(simulation, _CLIENTS)
+                results.write(folder)
     except FedRidgeError as error:
         print(f"fedridge_benchmarks: {error}", file=sys.stderr)
         return 1
-    results.machine = facts()
-    measured = results.benchmarks
-    results.benchmarks = {name: measured[name] for name in known if name in measured}
-    results.write(folder)
     if results.curves:
         draw(results.curves, folder / "curves.png")
     print(f"\n{table(results.ratios, results.machine)}\nresults in {folder}")
@@ -65,8 +66,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _benchmarks(simulation: Simulator, *, full: bool) -> dict[str, Benchmark]:
-    quick: dict[str, Benchmark] = {
+def _known_results(folder: Path) -> Results:
+    """Return what stays when only some benchmarks are measured anew."""
+    known = Results.read(folder)
+    if known.machine and known.machine != facts():
+        raise FedRidgeError(
+            f"the results in {folder} are of another machine or other versions: "
+            "measure all of them anew, without --only."
+        )
+    return known
+
+
+def _benchmarks(simulation: Simulator) -> dict[str, Benchmark]:
+    known: dict[str, Benchmark] = {
         "from-rows": kernels.from_rows,
         "merging": kernels.merging,
         "solving": kernels.solving,
@@ -75,38 +87,35 @@ def _benchmarks(simulation: Simulator, *, full: bool) -> dict[str, Benchmark]:
         "rounds": partial(simulated.rounds, simulation),
         "fedavg": partial(simulated.fedavg, simulation, 20),
         _CURVES: list,
-    }
-    if _COVTYPE.exists():
-        quick["files"] = partial(simulated.files, simulation, _COVTYPE)
-    else:
-        print("covtype is not beside this checkout: its benchmark is left out.")
-    if not full:
-        return quick
-    return quick | {
+        "files": partial(simulated.files, simulation, _COVTYPE),
         "memory": partial(simulated.memory, simulation),
         "fedavg-500": partial(simulated.fedavg, simulation, 500),
         "crowd": partial(simulated.crowd, simulation),
     }
+    if not _COVTYPE.exists():
+        print("covtype is not beside this checkout: its benchmark is left out.")
+        del known["files"]
+    return known
 
 
-def _choose(known: Mapping[str, Benchmark], only: str) -> dict[str, Benchmark]:
-    names = [name.strip() for name in only.split(",") if name.strip()] or list(known)
+def _choose(known: Mapping[str, Benchmark], only: str, *, full: bool) -> list[str]:
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    if not names:
+        names = [name for name in known if full or name not in _LONG]
     unknown = [name for name in names if name not in known]
     if unknown:
         raise FedRidgeError(
             f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}."
         )
-    return {name: known[name] for name in names}
+    return names
 
 
-def _measure(chosen: Mapping[str, Benchmark]) -> dict[str, list[Ratio]]:
-    found = {}
-    for name, run in chosen.items():
-        print(f"measuring {name} ...", end=" ", flush=True)
-        began = perf_counter()
-        found[name] = run()
-        print(f"{perf_counter() - began:.0f} s", flush=True)
-    return found
+def _measure(name: str, run: Benchmark, results: Results, order: list[str]) -> None:
+    print(f"measuring {name} ...", end=" ", flush=True)
+    began = perf_counter()
+    measured = results.benchmarks | {name: run()}
+    results.benchmarks = {each: measured[each] for each in order if each in measured}
+    print(f"{perf_counter() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

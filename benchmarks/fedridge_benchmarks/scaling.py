@@ -3,67 +3,66 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fedridge_flwr.statistics import packed_length
 from fedridge_flwr.words import human_bytes, text_table
-
-from .curves import exponent
 
 __all__ = ["Costs", "costs_of", "table"]
 
 _CASES = ((10_000, 100), (1_000_000, 100), (1_000_000, 1000), (1_000_000, 10_000))
 _GIGABIT = 125e6
-# An 80-bit fixed-point number travels as four numbers of 32 bits.
-_SECURE_BYTES = 16
+_SECURE_BITS = 80
+_UNITS = {"years": 31_557_600.0, "d": 86_400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured costs, in seconds.
+    """Measured costs.
 
     Attributes
     ----------
-    message : float
-        Of Flower's simulator for one client, without our work.
-    answer : float
-        Of checking and folding one answer of `answer_features` features.
-    answer_power : float
-        The exponent with which that grows in features.
-    solve : float
-        Of solving for `solve_features` features; it grows with their cube.
+    answers : sequence of (features, seconds)
+        Of checking and folding one answer.
+    solve : tuple of (features, seconds)
+        Of the solution at the end.
     """
 
-    message: float
-    answer: float
-    answer_features: int
-    answer_power: float
-    solve: float
-    solve_features: int
+    answers: Sequence[tuple[int, float]]
+    solve: tuple[int, float]
 
     def fold_seconds(self, clients: int, features: int) -> float:
-        """Return the time one server folds this many answers in, one after another."""
-        growth: float = (features / self.answer_features) ** self.answer_power
-        return clients * self.answer * growth
+        """Return the time one core folds this many answers in, one after another.
+
+        Between two measured widths by a power law, beyond them by the cube, which is
+        the order of a Cholesky factorisation.
+        """
+        widths, seconds = zip(*self.answers, strict=True)
+        if features > widths[-1]:
+            return clients * _cubed(seconds[-1], features / widths[-1])
+        at = np.interp(np.log(features), np.log(widths), np.log(seconds))
+        return clients * math.exp(at)
 
     def solve_seconds(self, features: int) -> float:
-        """Return the time of the solution at the end."""
-        return self.solve * (features / self.solve_features) ** 3
+        """Return the time of the solution at the end, on all cores."""
+        return _cubed(self.solve[1], features / self.solve[0])
 
 
 def costs_of(curves: Mapping[str, Any]) -> Costs:
     """Return the costs behind measured curves."""
-    answers, clients, solve = curves["answers"], curves["clients"], curves["solve"]
+    answers, solve = curves["answers"], curves["solve"]
     return Costs(
-        message=clients["no-op"][-1] / clients["x"][-1],
-        answer=answers["fold"][-1],
-        answer_features=answers["x"][-1],
-        answer_power=exponent(answers["x"], answers["fold"]),
-        solve=solve["solve"][-1],
-        solve_features=solve["x"][-1],
+        answers=list(zip(answers["x"], answers["fold"], strict=True)),
+        solve=(solve["x"][-1], solve["solve"][-1]),
     )
+
+
+def _cubed(seconds: float, growth: float) -> float:
+    return float(seconds * growth**3)
 
 
 def table(costs: Costs) -> str:
@@ -71,9 +70,10 @@ def table(costs: Costs) -> str:
 
     Examples
     --------
-    >>> rows = table(Costs(5e-3, 1e-2, 1000, 2.0, 1.0, 4000)).splitlines()
+    >>> costs = Costs([(10, 1e-5), (1000, 1e-1)], (4000, 1.0))
+    >>> rows = table(costs).splitlines()
     >>> [cell.strip() for cell in rows[2].split("|")[1:7]]
-    ['10,000', '100', '42.02 kB', '420.2 MB', '3.4 s', '1.0 s']
+    ['10,000', '100', '42.02 kB', '420.2 MB', '3.4 s', '10.0 s']
     """
     heads = ["clients", "features", "upload", "all uploads", "over 1 Gbit/s"]
     heads += ["one server folds", "tree: servers", "tree folds", "solve", "secure sum"]
@@ -92,14 +92,33 @@ def table(costs: Costs) -> str:
                 f"{fan_in:,}",
                 _time(2 * costs.fold_seconds(fan_in, features)),
                 _time(costs.solve_seconds(features)),
-                human_bytes(_SECURE_BYTES * numbers),
+                human_bytes(4 * _secure_parts(clients) * numbers),
             ]
         )
     return text_table(heads, rows, text_columns=0)
 
 
+def _secure_parts(clients: int) -> int:
+    """Return in how many numbers of 32 bits one number is sent.
+
+    Each of them needs room for the sum over the clients.
+
+    Examples
+    --------
+    >>> [_secure_parts(clients) for clients in (1000, 10_000, 1_000_000)]
+    [4, 5, 7]
+    """
+    return math.ceil(_SECURE_BITS / (32 - math.ceil(math.log2(clients))))
+
+
 def _time(seconds: float) -> str:
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0)):
+    for unit, size in (
+        ("years", 31557600.0),
+        ("d", 86400.0),
+        ("h", 3600.0),
+        ("min", 60.0),
+        ("s", 1.0),
+    ):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{1000 * seconds:.1f} ms"

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -74,8 +75,8 @@ def ridge_round(grid: Grid, nodes: list[int]) -> RidgeModel:
 def rounds(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
     """Time no-op rounds and FedRidge in turn, and compare the model with pooled rows.
 
-    Which of the two comes first alternates: what one leaves behind in the simulator,
-    the other finds.
+    Which of the two comes first alternates, since what one leaves behind in the
+    simulator the other finds; it begins with FedRidge, which bears what is new.
     """
     features, models = int(config["features"]), []
 
@@ -91,7 +92,7 @@ def rounds(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
         if config["repeats"] > 1:
             ridge()
         for k in range(config["repeats"]):
-            pair = [("no-op", no_op), ("ridge", ridge)]
+            pair = [("ridge", ridge), ("no-op", no_op)]
             for name, run in pair[:: -1 if k % 2 else 1]:
                 times[name].append(seconds(run))
     return {**times, "apart": _apart(models[-1], len(nodes), config)}
@@ -113,7 +114,7 @@ def fedavg(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
         # Both actors make the rows of all clients, so that nobody waits for them.
         for _ in range(2):
             _fedavg(grid, len(nodes), config["features"], 1)
-        ridge = min(seconds(lambda: ridge_round(grid, nodes)) for _ in range(3))
+        ridge = median(seconds(lambda: ridge_round(grid, nodes)) for _ in range(3))
         many = seconds(
             lambda: _fedavg(grid, len(nodes), config["features"], config["rounds"])
         )

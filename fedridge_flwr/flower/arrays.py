@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from functools import lru_cache
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def _read_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
             2: np.lib.format.read_array_header_2_0,
         }[major]
         shape, fortran, dtype = read(stream)
-    except (ValueError, KeyError, TypeError, SyntaxError) as error:
+    except (ValueError, KeyError, TypeError, SyntaxError, TokenError) as error:
         raise ProtocolError("an array is not in NumPy's format.") from error
     if dtype.hasobject or dtype.kind not in "biufc":
         raise ProtocolError(f"an array has dtype {dtype}, expected numbers.")

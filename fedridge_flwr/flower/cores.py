@@ -6,7 +6,7 @@ import math
 import sys
 from functools import cache
 
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["keep_to_own_cores"]
 
@@ -28,8 +28,9 @@ def keep_to_own_cores() -> int | None:
     if cores is None:
         return None
     allowed = max(1, math.floor(cores))
-    if any(pool["num_threads"] > allowed for pool in threadpool_info()):
-        threadpool_limits(allowed)
+    for library in ThreadpoolController().lib_controllers:
+        if library.get_num_threads() > allowed:
+            library.set_num_threads(allowed)
     return allowed
 
 

@@ -98,8 +98,9 @@ def ask(
     """Send messages and yield each answer as soon as it is there, until `timeout`.
 
     Few answers are in memory at once, fewer the larger they are. Progress is logged.
-    Looking for answers that are not there yet takes at most a fifth of the time: among
-    thousands of clients one look costs as long as several of them need to answer.
+    The pause between two looks is four times as long as the last one looked in vain,
+    up to a few seconds: among thousands of clients one look costs as long as several of
+    them need to answer.
     """
     began = told = time.monotonic()
     # In the order they were sent, which is about the order of the answers.
@@ -109,7 +110,7 @@ def ask(
     total, done, at_once = len(messages), 0, _FIRST_PULL
     while pending:
         in_vain, waiting = 0.0, list(pending)
-        while waiting:
+        while waiting and time.monotonic() - began < timeout:
             batch, waiting = waiting[:at_once], waiting[at_once:]
             asked_at = time.monotonic()
             replies = list(grid.pull_messages(batch))[::-1]
@@ -146,4 +147,4 @@ def ask(
 def _how_many_fit(replies: list[Message]) -> int:
     """Return how many answers like these to hold in memory."""
     sizes = [0 if each.has_error() else sum(array_lengths(each)) for each in replies]
-    return min(max(_PULLED_BYTES // max(*sizes, 1), 1), _PULLED_AT_ONCE)
+    return min(max(_PULLED_BYTES // max(*sizes, 1), _FIRST_PULL), _PULLED_AT_ONCE)
