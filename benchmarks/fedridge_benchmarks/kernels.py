@@ -15,7 +15,7 @@ from fedridge_flwr import SufficientStatistics, solve, solve_path
 from fedridge_flwr.statistics import RunningTotal
 
 from .machine import peak_memory, reset_peak_memory
-from .measure import Ratio, race
+from .measure import Ratio, against, race
 
 __all__ = ["alphas", "extra_memory", "from_rows", "merging", "solving"]
 
@@ -49,22 +49,22 @@ def from_rows() -> list[Ratio]:
 
 def _against_product(X: Array, y: Array, threads: str) -> Ratio:
     ours, theirs = race(lambda: _from_data(X, y), lambda: X.T @ X, 9)
-    return Ratio(
+    return Ratio.of_times(
         f"from_data against X.T @ X, {_SIZE}, {threads}",
-        ours / theirs,
+        ours,
+        theirs,
         1.4,
-        detail=f"{ours:.2f} s against {theirs:.2f} s",
     )
 
 
 def _single_precision(X: Array, y: Array) -> Ratio:
     single = X.astype(np.float32)
     ours, theirs = race(lambda: _from_data(single, y), lambda: _from_data(X, y), 9)
-    return Ratio(
+    return Ratio.of_times(
         f"from_data of float32 against float64, {_SIZE}",
-        ours / theirs,
+        ours,
+        theirs,
         1.0,
-        detail=f"{ours:.2f} s against {theirs:.2f} s",
     )
 
 
@@ -76,7 +76,7 @@ def _sparse(X: Array, y: Array) -> Ratio:
         theirs / ours,
         5.0,
         at_least=True,
-        detail=f"{theirs:.2f} s against {ours:.3f} s",
+        detail=against(theirs, ours),
     )
 
 
@@ -122,11 +122,11 @@ def merging(clients: int = 500, features: int = 500) -> list[Ratio]:
 
     ours, theirs = race(merge, add, 9)
     return [
-        Ratio(
+        Ratio.of_times(
             f"merging {clients} statistics against adding their arrays, d={features}",
-            ours / theirs,
+            ours,
+            theirs,
             3.0,
-            detail=f"{1000 * ours:.0f} ms against {1000 * theirs:.0f} ms",
         )
     ]
 
@@ -144,11 +144,11 @@ def solving(features: int = 4000) -> list[Ratio]:
 
     ours, theirs = race(lambda: solve(stats, 1.0), lapack, 3)
     return [
-        Ratio(
+        Ratio.of_times(
             f"solve against LAPACK's Cholesky, d={features}",
-            ours / theirs,
+            ours,
+            theirs,
             1.5,
-            detail=f"{ours:.2f} s against {theirs:.2f} s",
         )
     ]
 
@@ -161,11 +161,11 @@ def alphas(features: int = 1000, number: int = 50) -> list[Ratio]:
         lambda: solve_path(stats, path), lambda: np.linalg.eigh(stats.centred_gram), 3
     )
     return [
-        Ratio(
+        Ratio.of_times(
             f"path of {number} alphas against one eigendecomposition, d={features}",
-            ours / theirs,
+            ours,
+            theirs,
             3.0,
-            detail=f"{ours:.2f} s against {theirs:.2f} s",
         )
     ]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_info
+
+from fedridge_flwr.app.machine import memory_gib, versions
 
 __all__ = ["facts", "peak_memory", "reset_peak_memory"]
 
@@ -17,7 +18,6 @@ _PACKAGES = ("flwr", "ray", "fedridge-flwr", "numpy", "scipy", "scikit-learn", "
 
 def facts() -> dict[str, Any]:
     """Return cores, memory, BLAS and versions."""
-    pages: int = os.sysconf("SC_PHYS_PAGES")
     blas = {
         f"{pool['internal_api']} {pool['version']}"
         for pool in threadpool_info()
@@ -25,10 +25,10 @@ def facts() -> dict[str, Any]:
     }
     return {
         "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(pages * os.sysconf("SC_PAGE_SIZE") / 2**30),
+        "memory_gib": memory_gib(),
         "python": platform.python_version(),
         "blas": ", ".join(sorted(blas)),
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": versions(_PACKAGES),
     }
 
 
@@ -42,10 +42,3 @@ def peak_memory() -> float:
 def reset_peak_memory() -> None:
     """Let the peak start again from what is resident now."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
-__all__ = ["Ratio", "race", "seconds"]
+__all__ = ["Ratio", "against", "race", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,19 @@ class Ratio:
     detail: str = ""
     unit: str = "times"
 
+    @classmethod
+    def of_times(
+        cls, what: str, ours: float, theirs: float, limit: float, note: str = ""
+    ) -> Ratio:
+        """Return ours / theirs, which must not exceed the limit.
+
+        Examples
+        --------
+        >>> Ratio.of_times("merging against adding", 0.5, 0.25, 3.0).detail
+        '0.50 s against 0.25 s'
+        """
+        return cls(what, ours / theirs, limit, detail=against(ours, theirs) + note)
+
     @property
     def holds(self) -> bool:
         """Whether the number is on the right side of its limit."""
@@ -53,6 +66,23 @@ class Ratio:
     def from_json(cls, values: Mapping[str, Any]) -> Ratio:
         """Return what `to_json` wrote."""
         return cls(**values)
+
+
+def against(ours: float, theirs: float) -> str:
+    """Return both times in words.
+
+    Examples
+    --------
+    >>> against(12.34, 0.0123)
+    '12.3 s against 12 ms'
+    """
+    return f"{_time(ours)} against {_time(theirs)}"
+
+
+def _time(value: float) -> str:
+    if value < 0.1:
+        return f"{1000 * value:.0f} ms"
+    return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
 
 
 def race(

@@ -89,12 +89,12 @@ def selection() -> list[Ratio]:
                 2,
             )
         found.append(
-            Ratio(
+            Ratio.of_times(
                 f"leaving out each of {case.clients} clients against a Cholesky "
                 f"loop, d={case.features}, {case.alphas} alphas",
-                ours / theirs,
+                ours,
+                theirs,
                 case.limit,
-                detail=f"{ours:.2f} s against {theirs:.2f} s",
             )
         )
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
 
-from .measure import Ratio
+from .measure import Ratio, against
 
 __all__ = ["Simulator", "crowd", "fedavg", "files", "memory", "rounds", "simulator"]
 
@@ -55,11 +55,12 @@ def rounds(simulation: Simulator, clients: int = 200) -> list[Ratio]:
     found = simulation.run("rounds", clients, features=100, rows=100, repeats=7)
     ours, theirs = median(found["ridge"]), median(found["no-op"])
     return [
-        Ratio(
+        Ratio.of_times(
             f"one FedRidge round against a no-op round, K={clients}, d=100",
-            ours / theirs,
+            ours,
+            theirs,
             1.3,
-            detail=f"{ours:.2f} s against {theirs:.2f} s, medians of 7",
+            ", medians of 7",
         ),
         Ratio(
             f"distance of its coefficients to pooled scikit-learn, K={clients}, d=100",
@@ -123,7 +124,7 @@ def fedavg(simulation: Simulator, clients: int) -> list[Ratio]:
             found["fedavg"] / found["ridge"],
             50.0,
             at_least=True,
-            detail=f"{found['fedavg']:.1f} s against {found['ridge']:.2f} s",
+            detail=against(found["fedavg"], found["ridge"]),
         )
     ]
 
@@ -135,12 +136,13 @@ def files(simulation: Simulator, source: Path) -> list[Ratio]:
         found = simulation.run("files", 4, folder=folder, repeats=3)
     ours, theirs = min(found["ridge"]), min(found["pooled"])
     return [
-        Ratio(
+        Ratio.of_times(
             f"covtype ({shape[0]:,} x {shape[1]}), 4 files to a model, against "
             "scikit-learn on one file",
-            ours / theirs,
+            ours,
+            theirs,
             1.5,
-            detail=f"{ours:.2f} s against {theirs:.2f} s, reading included",
+            ", reading included",
         ),
     ]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedridge_flwr.app.machine import memory_gib, versions
 from fedridge_flwr.flower.exchange import log
 
 from .cells import Cell, Store, alone
@@ -110,18 +110,6 @@ def facts(experiment: Experiment, settings: Settings, size: str) -> dict[str, An
         "title": experiment.title,
         "size": size,
         "settings": asdict(settings),
-        "versions": {name: _version(name) for name in packages},
-        "machine": {"cpus": os.cpu_count(), "memory_gib": _memory()},
+        "versions": versions(packages),
+        "machine": {"cpus": os.cpu_count(), "memory_gib": memory_gib()},
     }
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except ImportError:
-        return "not installed"
-
-
-def _memory() -> int:
-    pages: int = os.sysconf("SC_PHYS_PAGES")
-    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**30)
