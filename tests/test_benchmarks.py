@@ -77,7 +77,7 @@ def test_curves_are_fitted_and_drawn(tmp_path):
 
 
 def test_arithmetic_of_scaling():
-    costs = Costs(answers=[(10, 0.1), (1000, 10.0)], solve=(1000, 1.0))
+    costs = Costs(answers=[(10, 0.1), (1000, 10.0)], solve=[(1000, 1.0)])
     assert costs.fold_seconds(10, 100) == pytest.approx(10 * 1.0)
     assert costs.fold_seconds(10, 2000) == pytest.approx(10 * 80.0)
     assert costs.solve_seconds(2000) == 8.0

@@ -79,6 +79,7 @@ _PANELS = {
 def draw(curves: dict[str, Curve], file: Path) -> None:
     """Draw the curves on logarithmic axes, with the fitted exponents."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     shown = {name: curves[name] for name in _PANELS if name in curves}
     lines = -(-len(shown) // _PER_LINE)
@@ -104,6 +105,7 @@ def draw(curves: dict[str, Curve], file: Path) -> None:
         axis.grid(visible=True, which="major", color="0.92")
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.legend(frameon=False, loc="upper left")
     figure.savefig(file, dpi=150, metadata={"Software": None})
 

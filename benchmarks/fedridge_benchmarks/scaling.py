@@ -28,28 +28,20 @@ class Costs:
     ----------
     answers : sequence of (features, seconds)
         Of checking and folding one answer.
-    solve : tuple of (features, seconds)
+    solve : sequence of (features, seconds)
         Of the solution at the end.
     """
 
     answers: Sequence[tuple[int, float]]
-    solve: tuple[int, float]
+    solve: Sequence[tuple[int, float]]
 
     def fold_seconds(self, clients: int, features: int) -> float:
-        """Return the time one core folds this many answers in, one after another.
-
-        Between two measured widths by a power law, beyond them by the cube, which is
-        the order of a Cholesky factorisation.
-        """
-        widths, seconds = zip(*self.answers, strict=True)
-        if features > widths[-1]:
-            return clients * _cubed(seconds[-1], features / widths[-1])
-        at = np.interp(np.log(features), np.log(widths), np.log(seconds))
-        return clients * math.exp(at)
+        """Return the time one core folds this many answers in, one after another."""
+        return clients * _seconds_at(features, self.answers)
 
     def solve_seconds(self, features: int) -> float:
         """Return the time of the solution at the end, on all cores."""
-        return _cubed(self.solve[1], features / self.solve[0])
+        return _seconds_at(features, self.solve)
 
 
 def costs_of(curves: Mapping[str, Any]) -> Costs:
@@ -57,12 +49,20 @@ def costs_of(curves: Mapping[str, Any]) -> Costs:
     answers, solve = curves["answers"], curves["solve"]
     return Costs(
         answers=list(zip(answers["x"], answers["fold"], strict=True)),
-        solve=(solve["x"][-1], solve["solve"][-1]),
+        solve=list(zip(solve["x"], solve["solve"], strict=True)),
     )
 
 
-def _cubed(seconds: float, growth: float) -> float:
-    return float(seconds * growth**3)
+def _seconds_at(features: int, measured: Sequence[tuple[int, float]]) -> float:
+    """Return what was measured, by a power law in between, and by the cube beyond.
+
+    The cube is the order of a Cholesky factorisation. Below the smallest width the
+    time is that of the smallest.
+    """
+    widths, seconds = zip(*measured, strict=True)
+    if features > widths[-1]:
+        return float(seconds[-1] * (features / widths[-1]) ** 3)
+    return math.exp(np.interp(np.log(features), np.log(widths), np.log(seconds)))
 
 
 def table(costs: Costs) -> str:
@@ -70,7 +70,7 @@ def table(costs: Costs) -> str:
 
     Examples
     --------
-    >>> costs = Costs([(10, 1e-5), (1000, 1e-1)], (4000, 1.0))
+    >>> costs = Costs([(10, 1e-5), (1000, 1e-1)], [(4000, 1.0)])
     >>> rows = table(costs).splitlines()
     >>> [cell.strip() for cell in rows[2].split("|")[1:7]]
     ['10,000', '100', '42.02 kB', '420.2 MB', '3.4 s', '10.0 s']

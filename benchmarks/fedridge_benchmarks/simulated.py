@@ -12,12 +12,14 @@ from typing import Any
 
 from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
 
-from .measure import Ratio, against
+from .client_app import read_file
+from .measure import Ratio, against, seconds
 
 __all__ = ["Simulator", "crowd", "fedavg", "files", "memory", "rounds", "simulator"]
 
 _APP = Path(__file__).resolve().parents[1]
 _LONGEST = 7200.0
+_READINGS = 10
 
 
 class Simulator:
@@ -133,8 +135,10 @@ def files(simulation: Simulator, source: Path) -> list[Ratio]:
     """Return the time from four files of covtype to a model against scikit-learn."""
     with tempfile.TemporaryDirectory() as folder:
         shape = split_covtype(source, Path(folder))
-        found = simulation.run("files", 4, folder=folder, repeats=3)
-    ours, theirs = min(found["ridge"]), min(found["pooled"])
+        found = simulation.run("files", 4, folder=folder, repeats=_READINGS)
+        # Here, where no simulator is in the way.
+        theirs = min(seconds(lambda: _pooled(Path(folder))) for _ in range(_READINGS))
+    ours = min(found["ridge"])
     return [
         Ratio.of_times(
             f"covtype ({shape[0]:,} x {shape[1]}), 4 files to a model, against "
@@ -142,9 +146,15 @@ def files(simulation: Simulator, source: Path) -> list[Ratio]:
             ours,
             theirs,
             1.5,
-            ", reading included",
+            f", reading included, best of {_READINGS}",
         ),
     ]
+
+
+def _pooled(folder: Path) -> None:
+    from sklearn.linear_model import Ridge
+
+    Ridge(alpha=1.0).fit(*read_file(folder / "pooled.csv"))
 
 
 def split_covtype(source: Path, folder: Path) -> tuple[int, int]:
