@@ -26,7 +26,7 @@ _COVTYPE = (
     Path(__file__).resolve().parents[3] / "shared" / "data" / "covtype/covtype.csv.xz"
 )
 _CURVES = "curves"
-_LONG = ("memory", "fedavg-500", "crowd")
+_LONG = ("files", "memory", "fedavg-500", "crowd")
 _CLIENTS = (20, 50, 100, 200, 500, 1000, 2000)
 
 
