@@ -24,6 +24,7 @@ _PROGRESS_EVERY = 5.0
 _FIRST_PULL = 8
 _PULLED_AT_ONCE = 100
 _PULLED_BYTES = 16 << 20
+_HELD_BYTES = 16 << 20
 _PATIENCE = 4.0
 _LONGEST_PAUSE = 5.0
 
@@ -95,9 +96,12 @@ def wait_for_nodes(
 def ask(
     grid: Grid, messages: Sequence[Message], timeout: float, what: str
 ) -> Iterator[Message]:
-    """Send messages and yield each answer as soon as it is there, until `timeout`.
+    """Send messages and yield the answers as they come, until `timeout`.
 
-    Few answers are in memory at once, fewer the larger they are. Progress is logged.
+    They are handed on once there are some megabytes of them, or all: reading each as it
+    arrives would take the interpreter from the simulator, which shares it, while clients
+    wait. Progress is logged.
+
     The pause between two looks is four times as long as the last one looked in vain,
     up to a few seconds: among thousands of clients one look costs as long as several of
     them need to answer.
@@ -107,25 +111,30 @@ def ask(
     pending = dict.fromkeys(
         message_id for message_id in grid.push_messages(list(messages)) if message_id
     )
-    total, done, at_once = len(messages), 0, _FIRST_PULL
+    total, sent, at_once = len(messages), len(pending), _FIRST_PULL
+    held: list[Message] = []
+    held_bytes = 0
     while pending:
         in_vain, waiting = 0.0, list(pending)
         while waiting and time.monotonic() - began < timeout:
             batch, waiting = waiting[:at_once], waiting[at_once:]
             asked_at = time.monotonic()
-            replies = list(grid.pull_messages(batch))[::-1]
+            replies = list(grid.pull_messages(batch))
             seconds = time.monotonic() - asked_at
             in_vain += seconds * max(1.0 - len(replies) / len(batch), 0.0)
+            sizes = [_size(reply) for reply in replies]
             if replies:
-                at_once = _how_many_fit(replies)
-            while replies:
-                reply = replies.pop()
+                at_once = _how_many_fit(max(sizes))
+            for reply, size in zip(replies, sizes, strict=True):
                 answered = reply.metadata.reply_to_message_id
                 if answered in pending:
                     del pending[answered]
-                    done += 1
-                    yield reply
-        now = time.monotonic()
+                    held.append(reply)
+                    held_bytes += size
+            if held_bytes >= _HELD_BYTES or not pending:
+                yield from _handed_on(held)
+                held_bytes = 0
+        now, done = time.monotonic(), sent - len(pending)
         if now - told >= _PROGRESS_EVERY or not pending:
             told = now
             log.info("%s: %d of %d answers, %.1f s", what, done, total, now - began)
@@ -139,12 +148,23 @@ def ask(
                 total,
                 timeout,
             )
+            yield from _handed_on(held)
             return
         pause = min(max(_POLL, _PATIENCE * in_vain), _LONGEST_PAUSE)
         time.sleep(min(pause, max(timeout - (now - began), 0.001)))
 
 
-def _how_many_fit(replies: list[Message]) -> int:
-    """Return how many answers like these to hold in memory."""
-    sizes = [0 if each.has_error() else sum(array_lengths(each)) for each in replies]
-    return min(max(_PULLED_BYTES // max(*sizes, 1), _FIRST_PULL), _PULLED_AT_ONCE)
+def _handed_on(held: list[Message]) -> Iterator[Message]:
+    """Yield what is held, each answer forgotten before the next."""
+    held.reverse()
+    while held:
+        yield held.pop()
+
+
+def _how_many_fit(size: int) -> int:
+    """Return how many answers of this size to take at once."""
+    return min(max(_PULLED_BYTES // max(size, 1), _FIRST_PULL), _PULLED_AT_ONCE)
+
+
+def _size(message: Message) -> int:
+    return 0 if message.has_error() else sum(array_lengths(message))
