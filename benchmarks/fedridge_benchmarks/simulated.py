@@ -54,7 +54,7 @@ def simulator(*, echo: bool = False) -> Iterator[Simulator]:
 
 def rounds(simulation: Simulator, clients: int = 200) -> list[Ratio]:
     """Return the cost of a round against a no-op round, warm."""
-    found = simulation.run("rounds", clients, features=100, rows=100, repeats=7)
+    found = simulation.run("rounds", clients, features=100, rows=100, repeats=15)
     ours, theirs = median(found["ridge"]), median(found["no-op"])
     return [
         Ratio.of_times(
@@ -62,7 +62,7 @@ def rounds(simulation: Simulator, clients: int = 200) -> list[Ratio]:
             ours,
             theirs,
             1.3,
-            ", medians of 7",
+            ", medians of 15",
         ),
         Ratio(
             f"distance of its coefficients to pooled scikit-learn, K={clients}, d=100",

@@ -98,9 +98,9 @@ def ask(
 ) -> Iterator[Message]:
     """Send messages and yield the answers as they come, until `timeout`.
 
-    They are handed on once there are some megabytes of them, or all: reading each as it
-    arrives would take the interpreter from the simulator, which shares it, while clients
-    wait. Progress is logged.
+    They are handed on once there are some megabytes of them, or all: to read each as it
+    arrives would take the interpreter from the simulator, which shares it, while
+    clients wait. Progress is logged.
 
     The pause between two looks is four times as long as the last one looked in vain,
     up to a few seconds: among thousands of clients one look costs as long as several of
