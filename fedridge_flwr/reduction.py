@@ -35,7 +35,7 @@ class ShiftedSystem:
     Examples
     --------
     >>> system = ShiftedSystem(np.diag([1.0, 3.0]))
-    >>> system.solve(np.array([[2.0], [4.0]]), 1.0).ravel()
+    >>> system.solve_each(np.array([[[2.0]], [[4.0]]]), np.array([1.0])).ravel()
     array([1., 1.])
     """
 
@@ -55,16 +55,10 @@ class ShiftedSystem:
         """Whether S + alpha I is positive definite as far as rounding tells."""
         return bool(dpttrf(self._diagonal + alpha, self._off)[2] == 0)
 
-    def solve(self, rhs: Array, alpha: float) -> Array | None:
-        """Return (S + alpha I)^-1 rhs for rhs (d, m), None if it is not definite."""
-        return self.solve_each(rhs[:, None, :], np.array([alpha]), one=True)
-
-    def solve_each(
-        self, rhs: Array, alphas: Array, *, one: bool = False
-    ) -> Array | None:
+    def solve_each(self, rhs: Array, alphas: Array) -> Array | None:
         """Return solutions (d, a, m) for rhs (d, a, m), or (d, 1, m) shared by all.
 
-        With `one`, return the single solution as (d, m).
+        None if one of the systems is not definite.
         """
         d, _, m = rhs.shape
         rotated = (self._basis.T @ rhs.reshape(d, -1)).reshape(rhs.shape)
@@ -75,8 +69,7 @@ class ShiftedSystem:
             if failed:
                 return None
             solved[:, j] = column
-        found = (self._basis @ solved.reshape(d, -1)).reshape(solved.shape)
-        return found[:, 0] if one else found
+        return (self._basis @ solved.reshape(d, -1)).reshape(solved.shape)
 
 
 def solve_refined(

@@ -351,11 +351,13 @@ def test_the_smallest_systems(d):
     S = np.eye(d) + 1.0
     h = np.arange(1.0, 2 * d + 1).reshape(d, 2)
     expected = np.linalg.solve(S + 0.5 * np.eye(d), h)
-    np.testing.assert_allclose(ShiftedSystem(S).solve(h, 0.5), expected, rtol=1e-14)
+    found = ShiftedSystem(S).solve_each(h[:, None, :], np.array([0.5]))
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-14)
 
 
 def test_an_indefinite_system_is_not_solved():
-    assert ShiftedSystem(-np.eye(3)).solve(np.ones((3, 1)), 0.5) is None
+    system = ShiftedSystem(-np.eye(3))
+    assert system.solve_each(np.ones((3, 1, 1)), np.array([0.5])) is None
     solution, accurate = solve_refined(
         -np.eye(3), np.ones((3, 1)), np.array([0.5, 0.6])
     )
