@@ -15,6 +15,8 @@ from .errors import (
     FedRidgeError,
     IllConditionedWarning,
     NotEnoughClientsError,
+    PrivacyError,
+    PrivacyWarning,
     ProtocolError,
     SingularSystemError,
     StatisticsError,
@@ -22,6 +24,14 @@ from .errors import (
 from .heldout import ClampedLossWarning
 from .model import RidgeModel
 from .plain import PlainStatistics
+from .privacy import (
+    DifferentialPrivacy,
+    PrivacyLedger,
+    PrivacyPolicy,
+    PrivacyReport,
+    PrivateStatistics,
+    solve_private,
+)
 from .report import FitReport
 from .selection import AlphaSelection, GridEdgeWarning, select_alpha
 from .solve import solve, solve_path
@@ -34,6 +44,7 @@ __all__ = [
     "AlphaSelection",
     "ClampedLossWarning",
     "DataError",
+    "DifferentialPrivacy",
     "FedRidge",
     "FedRidgeError",
     "FitReport",
@@ -42,6 +53,12 @@ __all__ = [
     "LegacyFedRidge",
     "NotEnoughClientsError",
     "PlainStatistics",
+    "PrivacyError",
+    "PrivacyLedger",
+    "PrivacyPolicy",
+    "PrivacyReport",
+    "PrivacyWarning",
+    "PrivateStatistics",
     "ProtocolError",
     "RidgeClient",
     "RidgeModel",
@@ -52,6 +69,7 @@ __all__ = [
     "select_alpha",
     "solve",
     "solve_path",
+    "solve_private",
 ]
 
 # The core is useful without Flower, and Flower takes a second to import.

@@ -9,6 +9,8 @@ __all__ = [
     "FedRidgeError",
     "IllConditionedWarning",
     "NotEnoughClientsError",
+    "PrivacyError",
+    "PrivacyWarning",
     "ProtocolError",
     "SingularSystemError",
     "StatisticsError",
@@ -78,6 +80,17 @@ class SingularSystemError(FedRidgeError):
 
 class NotEnoughClientsError(FedRidgeError):
     """Fewer valid answers than the strategy was told to accept."""
+
+
+class PrivacyError(FedRidgeError):
+    """Privacy that was not asked for properly, or is not granted.
+
+    The message never depends on the data, so a client may send it.
+    """
+
+
+class PrivacyWarning(UserWarning):
+    """Less privacy, or less accuracy for it, than one may think."""
 
 
 class IllConditionedWarning(UserWarning):

@@ -9,8 +9,10 @@ client with other columns, even one that answers first, cannot shut out the rest
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from .plain import PlainStatistics
+from .privacy.statistics import PrivateStatistics
 from .statistics import RunningTotal, SufficientStatistics, hash_names
 from .words import counted
 
@@ -25,6 +27,17 @@ _ROUNDED_REFUSED = (
     "sent float32, which was not asked for and would make the model less exact for "
     'all; ask for it with wire_dtype="float32"'
 )
+
+
+_EXACT_REFUSED = (
+    "sent exact statistics although a private release was asked for; install the same "
+    "fedridge-flwr on both sides"
+)
+
+_PRIVATE_REFUSED = "sent a private release, which was not asked for"
+
+_Sum = TypeVar("_Sum", PlainStatistics, PrivateStatistics)
+Contribution: TypeAlias = SufficientStatistics | PlainStatistics | PrivateStatistics
 
 
 class _Full:
@@ -46,19 +59,21 @@ class _Full:
         return self._running.total()
 
 
-class _Plain:
-    """The same for plain contributions."""
+class _Added(Generic[_Sum]):
+    """The same for contributions that simply add up."""
 
-    def __init__(self, client: str, first: PlainStatistics) -> None:
-        self.clients, self.total = [client], first
+    def __init__(self, client: str, first: _Sum) -> None:
+        self.clients = [client]
+        self.total: _Sum = first
 
-    def add(self, client: str, part: PlainStatistics) -> None:
+    def add(self, client: str, part: _Sum) -> None:
         self.total = self.total + part
         self.clients.append(client)
 
     @property
     def count(self) -> int:
-        return self.total.count
+        # Of private rows nobody knows the number.
+        return self.total.count if isinstance(self.total, PlainStatistics) else 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +97,8 @@ class Fold:
         Keep every contribution in `parts`; memory then grows with the clients.
     accept_rounded : bool
         Whether contributions as float32 were asked for.
+    private : bool
+        Whether private releases were asked for; nothing else is then taken.
 
     Examples
     --------
@@ -99,34 +116,38 @@ class Fold:
     feature_names: tuple[str, ...] | None = None
     keep: bool = False
     accept_rounded: bool = False
+    private: bool = False
     parts: dict[str, SufficientStatistics] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
-    _full: dict[_Schema, _Full] = field(default_factory=dict)
-    _plain: dict[_Schema, _Plain] = field(default_factory=dict)
+    # Full statistics, or private releases in their place: never both.
+    _full: dict[_Schema, Any] = field(default_factory=dict)
+    _plain: dict[_Schema, _Added[PlainStatistics]] = field(default_factory=dict)
     _seen: dict[str, None] = field(default_factory=dict)
 
-    def add(self, client: str, part: SufficientStatistics | PlainStatistics) -> None:
+    def add(self, client: str, part: Contribution) -> None:
         """Fold one contribution in; what cannot be used becomes a failure."""
         if not self._first_answer(client):
             return
         reason = self._reason_to_refuse(part)
         if reason is not None:
             self.failures[client] = reason
-        elif isinstance(part, SufficientStatistics):
-            if self.keep:
-                self.parts[client] = part
-            key = _Schema(part.n_features, part.n_targets, part.feature_hash)
-            if key in self._full:
-                self._full[key].add(client, part)
-            else:
-                self._full[key] = _Full(client, part)
-        else:
+        elif isinstance(part, PlainStatistics):
             key = _Schema(part.n_features, part.n_targets, None)
             if key in self._plain:
                 self._plain[key].add(client, part)
             else:
-                self._plain[key] = _Plain(client, part)
+                self._plain[key] = _Added(client, part)
+        else:
+            if self.keep and isinstance(part, SufficientStatistics):
+                self.parts[client] = part
+            key = _Schema(part.n_features, part.n_targets, part.feature_hash)
+            if key in self._full:
+                self._full[key].add(client, part)
+            elif isinstance(part, SufficientStatistics):
+                self._full[key] = _Full(client, part)
+            else:
+                self._full[key] = _Added(client, part)
 
     def refuse(self, client: str, reason: str) -> None:
         """Name a client that failed or whose answer cannot be read."""
@@ -143,7 +164,7 @@ class Fold:
         """Clients heard of, for good or ill."""
         return set(self._seen)
 
-    def finish(self) -> SufficientStatistics | PlainStatistics | None:
+    def finish(self) -> Contribution | None:
         """Return the total over the schema of most clients, or None without any."""
         groups = self._groups_by_shape()
         if not groups:
@@ -162,7 +183,7 @@ class Fold:
                 )
         return self._total(shape)
 
-    def _total(self, shape: tuple[int, int]) -> SufficientStatistics | PlainStatistics:
+    def _total(self, shape: tuple[int, int]) -> Contribution:
         named = {
             key: group
             for key, group in self._full.items()
@@ -182,7 +203,8 @@ class Fold:
                         f"{counted(len(best.clients), 'other client')}",
                     )
         if plain is None:
-            return sum(parts[1:], start=parts[0])
+            total: Contribution = sum(parts[1:], start=parts[0])
+            return total
         demoted = [PlainStatistics.from_statistics(part) for part in parts]
         return sum(demoted, start=plain.total)
 
@@ -195,9 +217,9 @@ class Fold:
                 shapes[shape] = ([*clients, *group.clients], rows + group.count)
         return shapes
 
-    def _reason_to_refuse(
-        self, part: SufficientStatistics | PlainStatistics
-    ) -> str | None:
+    def _reason_to_refuse(self, part: Contribution) -> str | None:
+        if isinstance(part, PrivateStatistics) != self.private:
+            return _EXACT_REFUSED if self.private else _PRIVATE_REFUSED
         if isinstance(part, PlainStatistics) and not self.accept_plain:
             return _PLAIN_REFUSED
         if part.rounding and not self.accept_rounded:
@@ -209,7 +231,7 @@ class Fold:
                 f"has {counted(part.n_features, 'feature')} where the server "
                 f"expects {len(self.feature_names)}"
             )
-        if isinstance(part, SufficientStatistics) and part.feature_hash not in (
+        if not isinstance(part, PlainStatistics) and part.feature_hash not in (
             None,
             hash_names(self.feature_names),
         ):

@@ -71,12 +71,15 @@ class RidgeModel:
     feature_names_in_ : ndarray of shape (d,)
         Names of the features; only there if they are known.
     n_rows_, n_clients_ : int
-        How many rows and contributions the model stands on.
+        How many rows and contributions the model stands on. Of a private model the
+        rows are noisy, or None.
     condition_ : float
         Estimated condition of the scaled system that was solved.
     r2_ : float or None
         R² on the training rows (mean over targets); None where the statistics do
         not tell.
+    privacy_ : dict or None
+        The privacy report of a private model: what is promised, and what it cost.
 
     Examples
     --------
@@ -98,11 +101,12 @@ class RidgeModel:
         fit_intercept: bool = True,
         standardize: bool = False,
         feature_names: Sequence[str] | None = None,
-        n_rows: int = 0,
+        n_rows: int | None = 0,
         n_clients: int = 0,
         condition: float | None = None,
         r2: float | None = None,
         alpha_chosen_by: str | None = None,
+        privacy: dict[str, Any] | None = None,
     ) -> None:
         self.coef_ = coef
         self.intercept_ = intercept
@@ -114,6 +118,7 @@ class RidgeModel:
         self.condition_ = condition
         self.r2_ = r2
         self.alpha_chosen_by = alpha_chosen_by
+        self.privacy_ = privacy
         if feature_names is not None:
             self.feature_names_in_ = np.asarray(feature_names, dtype=object)
 
@@ -223,7 +228,7 @@ class RidgeModel:
           intercept            1
         """
         facts = [
-            ("rows", f"{self.n_rows_}"),
+            ("rows", "not known" if self.n_rows_ is None else f"{self.n_rows_}"),
             ("clients", f"{self.n_clients_}"),
             ("alpha", self._alpha_in_words()),
             ("R² (train)", "not known" if self.r2_ is None else f"{self.r2_:.6g}"),
@@ -236,6 +241,8 @@ class RidgeModel:
                 else f"{self.condition_:.1e}",
             ),
         ]
+        if self.privacy_ is not None:
+            facts.append(("privacy", _promise(self.privacy_)))
         if self.standardize:
             facts.insert(3, ("penalty on", "standardised features"))
         lines = ["Ridge regression"]
@@ -272,13 +279,14 @@ class RidgeModel:
 
     def __repr__(self) -> str:
         """Show what the model is and what it stands on."""
-        r2 = "" if self.r2_ is None else f", R²={self.r2_:.4g}"
-
-        return (
-            f"RidgeModel(alpha={self.alpha_}, "
-            f"{counted(self.n_features_in_, 'feature')}, "
-            f"{counted(self.n_rows_, 'row')}, {counted(self.n_clients_, 'client')}{r2})"
-        )
+        facts = [
+            f"alpha={self.alpha_}",
+            counted(self.n_features_in_, "feature"),
+            *([] if self.n_rows_ is None else [counted(self.n_rows_, "row")]),
+            counted(self.n_clients_, "client"),
+            *([] if self.r2_ is None else [f"R²={self.r2_:.4g}"]),
+        ]
+        return f"RidgeModel({', '.join(facts)})"
 
     # ---- keep -----------------------------------------------------------------
 
@@ -319,6 +327,7 @@ class RidgeModel:
             "condition": self.condition_,
             "r2": self.r2_,
             "alpha_chosen_by": self.alpha_chosen_by,
+            "privacy": self.privacy_,
         }
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -383,8 +392,19 @@ class RidgeModel:
             fit_intercept=bool(content["fit_intercept"]),
             standardize=bool(content["standardize"]),
             feature_names=names,
-            n_rows=int(content["n_rows"]),
+            n_rows=None if content["n_rows"] is None else int(content["n_rows"]),
             n_clients=int(content["n_clients"]),
             alpha_chosen_by=content.get("alpha_chosen_by"),
+            privacy=content.get("privacy"),
             **numbers,
         )
+
+
+def _promise(privacy: dict[str, Any]) -> str:
+    words = (
+        f"epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g} for each "
+        f"{privacy['unit']} ({privacy['neighboring']}, {privacy['trust']} trust)"
+    )
+    if privacy["calibration"] == "paper":
+        words += f"; NOT as claimed: {privacy['true_epsilon']:.3g}"
+    return words

@@ -16,10 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from .compact import WIRE_DTYPES
-from .errors import FedRidgeError, NotEnoughClientsError
-from .fold import Fold
+from .errors import FedRidgeError, NotEnoughClientsError, PrivacyError
+from .fold import Contribution, Fold
 from .heldout import HeldOut, held_out_models
 from .model import Evaluation, RidgeModel
+from .privacy.curator import Request
+from .privacy.mechanism import DifferentialPrivacy
+from .privacy.statistics import PrivateStatistics
 from .report import FitReport
 from .rows import Array
 from .selection import (
@@ -54,11 +57,14 @@ class FitSettings:
     wire_dtype: str = "float64"
     on_model: Callable[[RidgeModel], object] | None = None
     save_model: str | os.PathLike[str] | None = None
+    privacy: DifferentialPrivacy | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that would only fail after the round."""
         check_alpha(self.alpha)
-        if self.cv not in (None, "clients", "server", "gcv"):
+        if self.privacy is not None:
+            check_private_settings(self)
+        elif self.cv not in (None, "clients", "server", "gcv"):
             raise FedRidgeError(
                 f'cv must be "clients", "server" or "gcv", got {self.cv!r}.'
             )
@@ -82,13 +88,52 @@ class FitSettings:
 
     @property
     def selection(self) -> str | None:
-        """How alpha is to be chosen: "clients", "server", "gcv", or not at all."""
-        return "server" if self.cv is None and self.alphas is not None else self.cv
+        """How alpha is to be chosen: "clients", "server", "gcv", or not at all.
+
+        With privacy on there is only "noise".
+        """
+        default = "server" if self.privacy is None else "noise"
+        return default if self.cv is None and self.alphas is not None else self.cv
+
+    @property
+    def rounds(self) -> int:
+        """Train rounds of the fit."""
+        return 1 if self.privacy is None else self.privacy.rounds
 
     @property
     def options(self) -> dict[str, bool]:
         """What every solver is told."""
         return {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
+
+
+def check_private_settings(settings: FitSettings) -> None:
+    """Refuse what would tell more than a private release does, with the reason."""
+    privacy = settings.privacy
+    if not isinstance(privacy, DifferentialPrivacy):
+        raise PrivacyError(
+            f"privacy must be DifferentialPrivacy(...), got {privacy!r}."
+        )
+    if settings.cv not in (None, "noise"):
+        raise PrivacyError(
+            f'cv="{settings.cv}" cannot be had with privacy: losses of clients are a '
+            "further release about the same rows, and exact statistics of single "
+            'clients are not sent. Give alphas alone (cv="noise"): alpha is then '
+            "chosen from the noisy statistics, at no cost in privacy."
+        )
+    if settings.standardize:
+        raise PrivacyError(
+            "standardize=True would scale by variances of the data, which are private: "
+            "scale features by public constants in load_data."
+        )
+    if settings.wire_dtype != "float64":
+        raise PrivacyError('a private release is sent as wire_dtype="float64".')
+    if privacy.trust == "secagg":
+        raise PrivacyError(
+            'trust="secagg" needs secure sums, which this version does not have: use '
+            '"local", or "server" if the server may see sums of single clients.'
+        )
+    if privacy.rounds > 1 and settings.alphas is not None:
+        raise PrivacyError("alpha cannot be chosen with more than one private round.")
 
 
 @dataclass
@@ -109,7 +154,7 @@ class OneShotFit:
 
     settings: FitSettings
     fold: Fold = field(init=False)
-    statistics: Statistics | None = None
+    statistics: Statistics | PrivateStatistics | None = None
     model: RidgeModel | None = None
     selection: AlphaSelection | None = None
     candidates: Array = field(default_factory=lambda: np.empty(0))
@@ -120,16 +165,34 @@ class OneShotFit:
 
     def __post_init__(self) -> None:
         """Start with nobody."""
+        self.fold = self._new_fold()
+
+    def _new_fold(self) -> Fold:
         settings = self.settings
         names = settings.feature_names
-        self.fold = Fold(
+        return Fold(
             accept_plain=not any([*settings.options.values(), settings.selection]),
             feature_names=None if names is None else tuple(names),
             keep=settings.selection in ("clients", "server"),
             accept_rounded=settings.wire_dtype == "float32",
+            private=settings.privacy is not None,
         )
 
-    def take(self, client: str, read: Callable[[], Statistics]) -> None:
+    @property
+    def continues(self) -> bool:
+        """Whether the same fit has asked before and has to ask again."""
+        return False
+
+    @property
+    def wanted(self) -> list[str]:
+        """Clients to be asked again, if any are."""
+        return []
+
+    def request(self) -> Request | None:
+        """Return the private question of this round; the exact fit asks for all."""
+        return None
+
+    def take(self, client: str, read: Callable[[], Contribution]) -> None:
         """Fold in what `read` returns; whatever it raises is the reason not to."""
         try:
             with one_blas_thread():
@@ -150,6 +213,17 @@ class OneShotFit:
     def finish(self) -> RidgeModel:
         """Solve, write the report, and hand the model on."""
         began = time.perf_counter()
+        total = self._total()
+        self.statistics = total
+        model = self._solve(total)
+        self.model = model
+        self.seconds["solve"] = time.perf_counter() - began
+        self.report = self._report(total, model)
+        if not self.awaits_losses:
+            self._hand_on(model)
+        return model
+
+    def _total(self) -> Contribution:
         settings = self.settings
         total = self.fold.finish()
         taken = len(self.fold.participants)
@@ -158,28 +232,25 @@ class OneShotFit:
         names = settings.feature_names
         if names is not None and isinstance(total, SufficientStatistics):
             total = total.with_feature_names(names)
-        self.statistics = total
-        model = self._solve(total)
-        self.model = model
-        self.seconds["solve"] = time.perf_counter() - began
-        self.report = FitReport(
+        return total
+
+    def _report(self, total: Contribution, model: RidgeModel) -> FitReport:
+        exact = None if isinstance(total, PrivateStatistics) else total
+        return FitReport(
             participants=self.fold.participants,
             failures=self.fold.failures,
             repeated=self.fold.repeated,
-            n_rows=total.count,
+            n_rows=model.n_rows_,
             n_features=total.n_features,
             n_targets=total.n_targets,
             alpha=model.alpha_,
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             seconds=self.seconds,
-            spectrum=spectrum(total, model),
-            wire_error=_wire_error(total, model),
+            spectrum=None if exact is None else spectrum(exact, model),
+            wire_error=None if exact is None else _wire_error(exact, model),
             selection=None if self.selection is None else self.selection.to_dict(),
         )
-        if not self.awaits_losses:
-            self._hand_on(model)
-        return model
 
     @property
     def awaits_losses(self) -> bool:
@@ -227,7 +298,9 @@ class OneShotFit:
         self._hand_on(self.model)
         return self.model
 
-    def _solve(self, total: Statistics) -> RidgeModel:
+    def _solve(self, total: Contribution) -> RidgeModel:
+        if isinstance(total, PrivateStatistics):
+            raise FedRidgeError("a private release is solved by a PrivateFit.")
         settings, method = self.settings, self.settings.selection
         if method is None or not isinstance(total, SufficientStatistics):
             return self._named(solve(total, settings.alpha, **settings.options))
@@ -277,10 +350,9 @@ class OneShotFit:
         model = self.model
         if model is None:
             return {}
-        found: dict[str, int | float] = {
-            "num-examples": model.n_rows_,
-            "num-clients": model.n_clients_,
-        }
+        found: dict[str, int | float] = {"num-clients": model.n_clients_}
+        if model.n_rows_ is not None:
+            found["num-examples"] = model.n_rows_
         return found if model.r2_ is None else {**found, "train-r2": model.r2_}
 
     def count_selection_bytes(self, *, up: int, down: int) -> None:

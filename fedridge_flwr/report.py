@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .privacy.report import PrivacyReport
 from .spectrum import Spectrum
 from .words import counted, human_bytes
 
@@ -56,11 +57,14 @@ class FitReport:
         Aggregated evaluation, if there was an evaluate round.
     evaluation_failures : dict of str to str
         Clients that did not evaluate, and why.
+    privacy : PrivacyReport or None
+        What was promised, and what it cost, if privacy was on. The number of rows is
+        then noisy, or None.
     """
 
     participants: list[str]
     failures: dict[str, str]
-    n_rows: int
+    n_rows: int | None
     n_features: int
     n_targets: int
     alpha: float
@@ -75,6 +79,7 @@ class FitReport:
     selection_failures: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, float] | None = None
     evaluation_failures: dict[str, str] = field(default_factory=dict)
+    privacy: PrivacyReport | None = None
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -102,7 +107,7 @@ class FitReport:
 
     def __str__(self) -> str:
         """Return the report as a readable table."""
-        size = f"{counted(self.n_rows, 'row')}, {counted(self.n_features, 'feature')}"
+        size = f"{self._rows_in_words()}, {counted(self.n_features, 'feature')}"
         rows = [
             ("clients", f"{len(self.participants)} in, {len(self.failures)} out"),
             ("data", f"{size}, {counted(self.n_targets, 'target')}"),
@@ -131,14 +136,23 @@ class FitReport:
         if self.evaluation is not None:
             found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())
             rows.append(("evaluation", found))
+        if self.privacy is not None:
+            rows += self.privacy.rows()
+        width = max(10, *(len(name) for name, _ in rows))
         lines = ["One-shot federated ridge"]
-        lines += [f"  {name:<10}  {value}" for name, value in rows]
+        lines += [f"  {name:<{width}}  {value}" for name, value in rows]
         lines += _failure_lines("left out", self.failures)
         lines += _failure_lines("not in the choice of alpha", self.selection_failures)
         lines += _failure_lines("did not evaluate", self.evaluation_failures)
         if self.repeated:
             lines.append(f"  answered twice, counted once: {', '.join(self.repeated)}")
         return "\n".join(lines)
+
+    def _rows_in_words(self) -> str:
+        if self.n_rows is None:
+            return "rows not known"
+        about = "" if self.privacy is None else "about "
+        return f"{about}{counted(self.n_rows, 'row')}"
 
     def _alpha_in_words(self) -> str:
         chosen = self.selection

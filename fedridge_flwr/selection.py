@@ -71,7 +71,7 @@ class AlphaSelection:
     clients : list of str
         Names of the clients behind the rows of `losses`.
     method : str
-        "loco" or "gcv".
+        "loco" or "gcv", or "noise" for a private model.
     rule : str
         "minimum" or "one standard error".
     model : RidgeModel
@@ -99,11 +99,11 @@ class AlphaSelection:
 
     def describe(self) -> str:
         """Return in one line how alpha was chosen."""
-        how = (
-            "generalized cross-validation"
-            if self.losses is None
-            else f"leaving out {counted(len(self.clients), 'client')} in turn"
-        )
+        how = {
+            "loco": f"leaving out {counted(len(self.clients), 'client')} in turn",
+            "gcv": "generalized cross-validation",
+            "noise": "splitting the privacy noise",
+        }[self.method]
         rule = "" if self.rule == "minimum" else ", one-standard-error rule"
         return f"{how}, {counted(self.alphas.size, 'candidate')}{rule}"
 
@@ -144,7 +144,10 @@ class AlphaSelection:
                 label="± one standard error",
             )
             axis.set_ylim(*_view(self.mean, self.standard_error))
-        what = "GCV score" if self.losses is None else "held-out mean squared error"
+        what = {
+            "gcv": "GCV score",
+            "noise": "score on the other half of the noise",
+        }.get(self.method, "held-out mean squared error")
         axis.plot(self.alphas, self.mean, color="#1f77b4", lw=2, label="mean")
         chosen = int(np.flatnonzero(self.alphas == self.alpha)[0])
         axis.plot(

@@ -188,9 +188,14 @@ def normal_equations(
 ) -> NormalEquations:
     """Return the normal equations of ridge regression for these statistics."""
     if not isinstance(stats, SufficientStatistics | PlainStatistics):
+        private = type(stats).__name__ == "PrivateStatistics"
         raise StatisticsError(
-            f"stats must be SufficientStatistics, got {type(stats).__name__}. "
-            "Use SufficientStatistics.from_data(X, y)."
+            f"stats must be SufficientStatistics, got {type(stats).__name__}. Use "
+            + (
+                "solve_private(stats, alpha), which knows of the noise."
+                if private
+                else "SufficientStatistics.from_data(X, y)."
+            )
         )
     if stats.count == 0:
         raise StatisticsError("the statistics are of zero rows: nothing to fit.")

@@ -64,7 +64,8 @@ class InProcessGrid(Grid):
     @classmethod
     def of_app(cls, app: ClientApp, n_nodes: int, **faults: object) -> InProcessGrid:
         def node(k: int) -> Handler:
-            return lambda message: app(message, node_context(k, n_nodes))
+            context = node_context(k, n_nodes)  # with its state, as long as the run
+            return lambda message: app(message, context)
 
         return cls([node(k) for k in range(n_nodes)], **faults)  # type: ignore[arg-type]
 

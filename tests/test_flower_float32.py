@@ -185,10 +185,11 @@ def test_other_types_are_refused_before_the_round(kind: Any) -> None:
 
 
 def test_a_request_asks_in_both_forms() -> None:
-    content = wire.train_request(wire.dtype_config("float32"))
+    asked, _ = wire.asked_for(OneShotFit(FitSettings(wire_dtype="float32")))
+    content = wire.train_request(asked)
     for form in ("config", "fitins.config"):
         assert wire.asked_dtype(content.config_records[form]) == "float32"
-    assert wire.dtype_config("float64") == {}
+    assert wire.asked_for(OneShotFit(FitSettings())) == ({}, {})
     assert wire.asked_dtype({}) == "float64"
 
 

@@ -39,6 +39,7 @@ def run(code: str, **names: Any) -> dict[str, Any]:
 
 def test_every_python_block_is_run_by_a_test_here() -> None:
     markers = ("# client_app.py", "# server_app.py", "# choose alpha", "# Phase 1")
+    markers += ("# private server", "# private client")
     assert all(any(m in block for m in markers) for block in blocks("python"))
     assert len(blocks("python")) == len(markers)
 
@@ -50,6 +51,20 @@ def test_the_plug_in_snippets_fit_and_print(capsys: Any) -> None:
     printed = capsys.readouterr().out
     assert "intercept" in printed
     assert "clients     4 in, 0 out" in printed
+
+
+def test_the_private_snippets_run(tmp_path: Any, capsys: Any) -> None:
+    client = run(
+        block_with("python", "# private client"),
+        load_data=load_data,
+        ledger_file=tmp_path / "ledger.json",
+    )
+    grid = InProcessGrid.of_app(client["app"], 3)
+    run(block_with("python", "# private server"), grid=grid)
+    assert "epsilon 1, delta 1e-05 for each record" in capsys.readouterr().out
+    # All three nodes are the one clinic here, and each release is counted.
+    spent = client["PrivacyLedger"](tmp_path / "ledger.json", 3.0, 1e-5)
+    assert spent.spent("clinic-a").releases == 1
 
 
 def test_the_three_lines_that_choose_alpha_run(tmp_path: Any, monkeypatch: Any) -> None:

@@ -48,6 +48,7 @@ def main(grid: Grid, context: Context) -> None:
         alphas=settings.candidates(),
         cv=settings.cv or None,
         wire_dtype=settings.wire_dtype,
+        privacy=settings.privacy(),
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
     )
@@ -63,7 +64,10 @@ def main(grid: Grid, context: Context) -> None:
 
     table = comparison_table(runs, rows)
     facts = _facts(settings, n_clients, rows)
-    print(f"\n{strategy.model_.summary()}\n\n{table}\n\n{facts}\n", flush=True)
+    parts = [strategy.model_.summary(), table, facts]
+    if strategy.report_.privacy is not None:
+        parts.insert(1, f"Privacy\n{strategy.report_.privacy}")
+    print("\n" + "\n\n".join(parts) + "\n", flush=True)
     if settings.output_dir:
         _write(settings, strategy, runs, f"{table}\n\n{facts}\n")
 

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from ..compact import WIRE_DTYPES
 from ..errors import FedRidgeError
+from ..privacy import DifferentialPrivacy
 
 __all__ = ["AppSettings", "read_settings"]
 
-METHODS = ("server", "clients", "gcv")
+METHODS = ("server", "clients", "gcv", "noise")
 DATASETS = ("diabetes", "digits", "synthetic")
 
 
@@ -25,6 +26,11 @@ class AppSettings:
     alphas: str = ""
     cv: str = ""
     wire_dtype: str = "float64"
+    epsilon: float = 0.0
+    delta: float = 1e-5
+    x_norm_bound: float = 0.0
+    y_bound: float = 0.0
+    privacy_rounds: int = 1
     test_fraction: float = 0.2
     seed: int = 0
     compare_rounds: int = 0
@@ -44,6 +50,18 @@ class AppSettings:
         except ValueError:
             _refuse("alphas", '"auto" or numbers like "0.1, 1, 10"', self.alphas)
             raise
+
+    def privacy(self) -> DifferentialPrivacy | None:
+        """Return the privacy asked for; epsilon 0 asks for none."""
+        if not self.epsilon:
+            return None
+        return DifferentialPrivacy(
+            self.epsilon,
+            self.delta,
+            x_norm_bound=self.x_norm_bound,
+            y_bound=self.y_bound,
+            rounds=self.privacy_rounds,
+        )
 
 
 def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
@@ -83,6 +101,11 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         alphas=text("alphas", defaults.alphas),
         cv=text("cv", defaults.cv),
         wire_dtype=text("wire-dtype", defaults.wire_dtype),
+        epsilon=number("epsilon", defaults.epsilon, 0.0),
+        delta=number("delta", defaults.delta, 0.0, 1.0),
+        x_norm_bound=number("x-norm-bound", defaults.x_norm_bound, 0.0),
+        y_bound=number("y-bound", defaults.y_bound, 0.0),
+        privacy_rounds=whole("privacy-rounds", defaults.privacy_rounds, 1),
         test_fraction=number("test-fraction", defaults.test_fraction, 0.0, 1.0),
         seed=whole("seed", defaults.seed, 0),
         compare_rounds=whole("compare-rounds", defaults.compare_rounds, 0),
@@ -98,6 +121,12 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
     if settings.wire_dtype not in WIRE_DTYPES:
         _refuse("wire-dtype", f"one of {', '.join(WIRE_DTYPES)}", settings.wire_dtype)
     settings.candidates()
+    if settings.privacy() is not None and settings.compare_rounds:
+        _refuse(
+            "compare-rounds",
+            "0 with privacy: FedAvg would tell the same rows without noise",
+            settings.compare_rounds,
+        )
     if settings.output_dir and not os.path.isabs(settings.output_dir):
         _refuse(
             "output-dir",

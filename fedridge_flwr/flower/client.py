@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.common import (
@@ -26,14 +26,18 @@ from flwr.compat.common.recorddict_compat import (
 )
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, PrivacyError, ProtocolError
 from ..heldout import HeldOut
 from ..model import Evaluation, RidgeModel
+from ..privacy.curator import Curator, Request
+from ..privacy.ledger import PrivacyLedger
+from ..privacy.policy import PrivacyPolicy
 from ..rows import Array, Rows, check_rows
 from ..statistics import SufficientStatistics, hash_names
 from . import wire
 from .arrays import decode_array, decode_arrays, held_out_from_arrays, model_from_arrays
 from .cores import keep_to_own_cores
+from .private import ClientName, curator_of, is_private, private_request
 from .reasons import readable_error
 
 __all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
@@ -49,6 +53,9 @@ def ridge_client_app(
     *,
     min_rows: int = 2,
     share_feature_names: bool = False,
+    privacy_policy: PrivacyPolicy | None = None,
+    privacy_ledger: PrivacyLedger | None = None,
+    client_name: ClientName | None = None,
 ) -> ClientApp:
     """Return a ClientApp that answers `FedRidge`, or `LegacyFedRidge`.
 
@@ -64,6 +71,14 @@ def ridge_client_app(
     share_feature_names : bool
         Send column names in clear and not only their hash. Errors name columns by
         number unless this is set.
+    privacy_policy : PrivacyPolicy, optional
+        The least privacy this client insists on. With a policy, it answers private
+        requests only, and no evaluation.
+    privacy_ledger : PrivacyLedger, optional
+        Account of what was released about these rows, over all runs.
+    client_name : str or callable, optional
+        Name in the ledger, or ``client_name(context)``: node ids change from run to
+        run.
 
     Examples
     --------
@@ -89,6 +104,10 @@ def ridge_client_app(
             sample_weight=weight,
             min_rows=min_rows,
             share_feature_names=share_feature_names,
+            context=context,
+            privacy_policy=privacy_policy,
+            privacy_ledger=privacy_ledger,
+            client_name=client_name,
         )
 
     @app.train()
@@ -125,6 +144,11 @@ class RidgeClient(NumPyClient):
         With fewer rows the client holds back.
     share_feature_names : bool
         Send column names in clear and not only their hash.
+    context : Context, optional
+        The context that ``client_fn`` gets; private requests need it, since a release
+        is remembered there.
+    privacy_policy, privacy_ledger, client_name
+        As in `ridge_client_app`.
 
     Examples
     --------
@@ -143,6 +167,10 @@ class RidgeClient(NumPyClient):
         sample_weight: Any = None,
         min_rows: int = 2,
         share_feature_names: bool = False,
+        context: Context | None = None,
+        privacy_policy: PrivacyPolicy | None = None,
+        privacy_ledger: PrivacyLedger | None = None,
+        client_name: ClientName | None = None,
     ) -> None:
         self._train_rows = (X, y, sample_weight)
         self._eval_rows = (
@@ -150,6 +178,12 @@ class RidgeClient(NumPyClient):
         )
         self.min_rows = min_rows
         self.share_feature_names = share_feature_names
+        self._remembers = context is not None
+        self._curator = (
+            Curator(privacy_policy)
+            if context is None
+            else curator_of(context, privacy_policy, privacy_ledger, client_name)
+        )
 
     @property
     def n_rows(self) -> int:
@@ -158,16 +192,30 @@ class RidgeClient(NumPyClient):
 
     def statistics(self) -> SufficientStatistics:
         """Return the statistics of the training rows, if there are enough rows."""
+        self._curator.refuse_exact()
         keep_to_own_cores()
         rows = check_rows(*self._train_rows)
         self._hold_back(rows.n_rows)
         return SufficientStatistics.from_rows(rows)
+
+    def release(self, request: Request) -> tuple[Array, dict[str, bool | int | str]]:
+        """Return the private release that is asked for, and the schema beside it."""
+        if not self._remembers:
+            raise PrivacyError(
+                "a private release must be remembered, or asking twice would halve the "
+                "noise: use RidgeClient(X, y, context=context)."
+            )
+        keep_to_own_cores()
+        rows = check_rows(*self._train_rows)
+        found = self._curator.answer(request, lambda: rows)
+        return found, wire.release_fields(rows, self.share_feature_names)
 
     def score_model(self, model: RidgeModel, feature_hash: object = None) -> Evaluation:
         """Return error and R² of a model on the evaluation rows.
 
         The hash of the model's feature names, where known, must be that of the rows.
         """
+        self._curator.refuse_exact()
         rows = check_rows(*self._eval_rows)
         self._hold_back(rows.n_rows)
         _check_names(rows, feature_hash)
@@ -175,6 +223,7 @@ class RidgeClient(NumPyClient):
 
     def held_out_losses(self, models: HeldOut, feature_hash: object = None) -> Array:
         """Return the error of the models of all others on the training rows."""
+        self._curator.refuse_exact()
         rows = check_rows(*self._train_rows)
         self._hold_back(rows.n_rows)
         _check_names(rows, feature_hash)
@@ -183,7 +232,14 @@ class RidgeClient(NumPyClient):
     def fit(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
     ) -> tuple[list[NDArray[Any]], int, dict[str, Any]]:
-        """Return the packed statistics, the number of rows, and what they are."""
+        """Return the packed statistics, the number of rows, and what they are.
+
+        A private release counts as one example, whatever the number of rows.
+        """
+        request = private_request(config, parameters)
+        if request is not None:
+            release, schema = self.release(request)
+            return [release], 1, dict(schema)
         dtype = wire.asked_dtype(config)
         stats = self.statistics()
         arrays = list(wire.statistics_arrays(stats, dtype).values())
@@ -239,9 +295,11 @@ def _fit_result(
 ) -> FitRes:
     try:
         wire.check_request(ins.config)
-        arrays, count, metrics = client().fit([], ins.config)
+        asked = [decode_array(tensor) for tensor in ins.parameters.tensors]
+        arrays, count, metrics = client().fit(asked, ins.config)
     except Exception as error:
-        return FitRes(_refusal(error, share_names), _nothing(), 0, {})
+        told = _refusal(error, share_names, is_private(ins.config))
+        return FitRes(told, _nothing(), 0, {})
     return FitRes(_OK, ndarrays_to_parameters(arrays), count, metrics)
 
 
@@ -263,16 +321,23 @@ def _answer_train(
     content = message.content
     config = wire.request_config(content)
     if wire.is_legacy_request(content):
-        ins = FitIns(_nothing(), dict(config))
+        asked = content.array_records["fitins.parameters"]
+        ins = FitIns(arrayrecord_to_parameters(asked, True), dict(config))
         result = _fit_result(client, ins, share_names)
         return Message(fitres_to_recorddict(result, False), reply_to=message)
 
     def reply() -> RecordDict:
         wire.check_request(config)
+        arrays = content.get("arrays")
+        asked = decode_arrays(arrays) if isinstance(arrays, ArrayRecord) else []
+        request = private_request(config, asked)
+        if request is not None:
+            return wire.release_reply(*client().release(request))
         dtype = wire.asked_dtype(config)
         return wire.statistics_reply(client().statistics(), share_names, dtype)
 
-    return Message(_or_refusal(reply, share_names), reply_to=message)
+    answer = _or_refusal(reply, share_names, is_private(config))
+    return Message(answer, reply_to=message)
 
 
 def _answer_evaluate(
@@ -306,20 +371,28 @@ def _check_names(rows: Rows, feature_hash: object) -> None:
         raise DataError("the model has other feature names, or another order.")
 
 
-def _or_refusal(reply: Callable[[], RecordDict], share_names: bool) -> RecordDict:
+def _or_refusal(
+    reply: Callable[[], RecordDict], share_names: bool, private: bool = False
+) -> RecordDict:
     try:
         return reply()
     except Exception as error:
-        return wire.error_reply(_told(error, share_names))
+        return wire.error_reply(_told(error, share_names, private))
 
 
-def _refusal(error: Exception, share_names: bool) -> Status:
+def _refusal(error: Exception, share_names: bool, private: bool = False) -> Status:
     # Flower has no code for "refused"; the message carries the reason.
-    return Status(Code.FIT_NOT_IMPLEMENTED, _told(error, share_names))
+    return Status(Code.FIT_NOT_IMPLEMENTED, _told(error, share_names, private))
 
 
-def _told(error: Exception, share_names: bool) -> str:
-    log.warning("This client does not contribute: %s", error, exc_info=error)
+def _told(error: Exception, share_names: bool, private: bool) -> str:
+    expected = isinstance(error, PrivacyError)
+    log.warning(
+        "This client does not contribute: %s", error, exc_info=not expected and error
+    )
+    # Whether rows are in order is itself about the rows.
+    if private and not isinstance(error, PrivacyError | ProtocolError):
+        return "could not make a private release; the reason is in the client's log."
     return readable_error(error, share_names)
 
 

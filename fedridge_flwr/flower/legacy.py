@@ -30,14 +30,17 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from ..errors import FedRidgeError
+from ..fold import Contribution
 from ..model import Evaluation, RidgeModel
-from ..oneshot import FitSettings, OneShotFit, average_evaluations
+from ..oneshot import FitSettings, average_evaluations
+from ..privacy.mechanism import DifferentialPrivacy
+from ..privatefit import new_fit
 from ..rows import Array
 from ..selection import Alphas
-from ..solve import Statistics
 from . import wire
 from .arrays import decode_array, held_out_arrays, model_arrays
 from .exchange import log, wait_for_nodes
+from .private import refuse_private_evaluation
 from .reasons import one_line, tidy_reason
 from .results import FitResults
 from .sizes import fedavg_bytes, message_bytes
@@ -83,8 +86,9 @@ class FedRidge(FitResults, Strategy):
         made in the evaluate round, whose result the older driver does not take as
         parameters: `model_`, `on_model` and `save_model` carry the refitted model,
         `evaluate_fn` and the driver see the one that GCV would choose.
-    wire_dtype : {"float64", "float32"}
-        As in `fedridge_flwr.FedRidge`.
+    wire_dtype, privacy
+        As in `fedridge_flwr.FedRidge`. Residual refinement needs as many rounds in
+        `ServerConfig` as the privacy has.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -130,6 +134,7 @@ class FedRidge(FitResults, Strategy):
         cv: str | None = None,
         one_standard_error: bool = False,
         wire_dtype: str = "float64",
+        privacy: DifferentialPrivacy | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         min_available_nodes: int | None = None,
@@ -154,10 +159,12 @@ class FedRidge(FitResults, Strategy):
             cv=cv,
             one_standard_error=one_standard_error,
             wire_dtype=wire_dtype,
+            privacy=privacy,
             on_model=on_model,
             save_model=save_model,
         )
-        self._fit = OneShotFit(self._settings)
+        refuse_private_evaluation(privacy, fraction_evaluate)
+        self._fit = new_fit(self._settings)
         self._asked: dict[str, None] = {}
         self._began = 0.0
         self._sent = 0
@@ -174,7 +181,30 @@ class FedRidge(FitResults, Strategy):
         """Ask every client for its statistics, in the first round only."""
         if server_round > 1 and self._fit.model is not None:
             return []
-        self._fit = OneShotFit(self._settings)
+        clients = self._whom_to_ask(client_manager)
+        config = (
+            dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
+        )
+        fields, arrays = wire.asked_for(self._fit)
+        ins = FitIns(
+            ndarrays_to_parameters(list(arrays.values())),
+            {
+                **config,
+                wire.PROTOCOL_KEY: wire.PROTOCOL,
+                **fields,
+                "server-round": server_round,
+            },
+        )
+        self._asked = dict.fromkeys(_name(client) for client in clients)
+        self._fit.bytes_down += len(clients) * _bytes(fitins_to_recorddict(ins, True))
+        self._began = time.perf_counter()
+        return [(client, ins) for client in clients]
+
+    def _whom_to_ask(self, client_manager: ClientManager) -> list[ClientProxy]:
+        if self._fit.continues:
+            again = set(self._fit.wanted)
+            return [c for c in _connected(client_manager) if _name(c) in again]
+        self._fit = new_fit(self._settings)
         began = time.perf_counter()
         wanted = self.min_available_clients
         if self._settings.min_clients > 1:
@@ -183,22 +213,7 @@ class FedRidge(FitResults, Strategy):
             lambda: _connected(client_manager), wanted, _WAIT_SECONDS
         )
         self._fit.seconds["wait"] = time.perf_counter() - began
-        config = (
-            dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
-        )
-        ins = FitIns(
-            Parameters(tensors=[], tensor_type="numpy.ndarray"),
-            {
-                **config,
-                **wire.dtype_config(self._settings.wire_dtype),
-                "server-round": server_round,
-                wire.PROTOCOL_KEY: wire.PROTOCOL,
-            },
-        )
-        self._asked = dict.fromkeys(_name(client) for client in clients)
-        self._fit.bytes_down = len(clients) * _bytes(fitins_to_recorddict(ins, True))
-        self._began = time.perf_counter()
-        return [(client, ins) for client in clients]
+        return clients
 
     def aggregate_fit(
         self,
@@ -220,21 +235,27 @@ class FedRidge(FitResults, Strategy):
             else:
                 crashes.append(tidy_reason(str(failure)))
         fit.refuse_silent(self._asked, _missing(crashes))
-        fit.seconds["train"] = time.perf_counter() - self._began
+        spent = time.perf_counter() - self._began
+        fit.seconds["train"] = fit.seconds.get("train", 0.0) + spent
         for name, reason in fit.fold.failures.items():
             log.warning("aggregate_fit: client %s left out: %s", name, reason)
         model = fit.finish()
-        self._log_wire_error("aggregate_fit")
-        fit.compare_bytes(fedavg_bytes(model_arrays(model)))
-        for line in str(self.report_).splitlines():
-            log.info("%s", line)
+        if fit.report is not None:
+            self._log_wire_error("aggregate_fit")
+            fit.compare_bytes(fedavg_bytes(model_arrays(model)))
+            for line in str(fit.report).splitlines():
+                log.info("%s", line)
         return ndarrays_to_parameters(_model_ndarrays(model)), dict(fit.metrics())
 
     def _take(self, client: str, result: FitRes) -> None:
-        def read() -> Statistics:
+        request = self._fit.request()
+
+        def read() -> Contribution:
             self._fit.bytes_up += _bytes(fitres_to_recorddict(result, True))
             arrays = [decode_array(t) for t in result.parameters.tensors]
-            return wire.read_fields(result.metrics, arrays, result.num_examples)
+            return wire.read_fields(
+                result.metrics, arrays, result.num_examples, request
+            )
 
         self._fit.take(client, read)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ..fold import Contribution
 from ..model import RidgeModel
 from ..oneshot import OneShotFit
 from ..report import FitReport
 from ..selection import AlphaSelection
-from ..solve import Statistics
 from .exchange import log
 
 __all__ = ["FitResults"]
@@ -38,9 +38,9 @@ class FitResults:
         return _fitted(self._fit.selection)
 
     @property
-    def statistics_(self) -> Statistics:
+    def statistics_(self) -> Contribution:
         """The total over all participants; another alpha needs no other round."""
-        total: Statistics | None = self._fit.statistics
+        total: Contribution | None = self._fit.statistics
         if total is None:
             raise AttributeError(_NOT_FITTED)
         return total

@@ -21,12 +21,17 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from ..errors import FedRidgeError
 from ..model import Evaluation, RidgeModel
-from ..oneshot import FitSettings, OneShotFit, average_evaluations, check_whole
+from ..oneshot import FitSettings, average_evaluations, check_whole
+from ..privacy.curator import Request
+from ..privacy.mechanism import DifferentialPrivacy
+from ..privatefit import new_fit
 from ..rows import Array
 from ..selection import Alphas
+from ..words import counted
 from . import wire
 from .arrays import held_out_arrays, model_arrays
 from .exchange import ask, log, wait_for_nodes
+from .private import refuse_private_evaluation
 from .reasons import tidy_reason
 from .results import FitResults
 from .sizes import MessageSizes, fedavg_bytes
@@ -41,6 +46,7 @@ _ALPHA_WORDS = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
     "clients": "chosen by the clients in one more round (their statistics are kept)",
     "gcv": "chosen by generalized cross-validation",
+    "noise": "chosen by the noisy statistics",
 }
 _T = TypeVar("_T")
 
@@ -87,6 +93,10 @@ class FedRidge(FitResults, Strategy):
         half the bytes, and coefficients right to 6e-8 times the condition of the
         system, which `report_` tells (`wire_error`). Clients that know only float64
         are taken too.
+    privacy : DifferentialPrivacy, optional
+        Differential privacy of every record. Clients then send noisy sums and nothing
+        else; there is no evaluate round, and `alphas` are chosen from by the noisy
+        statistics alone.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -102,7 +112,8 @@ class FedRidge(FitResults, Strategy):
     report_ : FitReport
         Who took part, what it cost, how well posed the answer is.
     statistics_ : SufficientStatistics
-        The total, so that another alpha needs no other round.
+        The total, so that another alpha needs no other round; with privacy on,
+        `PrivateStatistics`.
 
     Examples
     --------
@@ -133,6 +144,7 @@ class FedRidge(FitResults, Strategy):
         cv: str | None = None,
         one_standard_error: bool = False,
         wire_dtype: str = "float64",
+        privacy: DifferentialPrivacy | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -152,10 +164,12 @@ class FedRidge(FitResults, Strategy):
             cv=cv,
             one_standard_error=one_standard_error,
             wire_dtype=wire_dtype,
+            privacy=privacy,
             on_model=on_model,
             save_model=save_model,
         )
-        self._fit = OneShotFit(self._settings)
+        refuse_private_evaluation(privacy, self.fraction_evaluate)
+        self._fit = new_fit(self._settings)
         self._asked: list[Message] = []
         self._timeout: float | None = None
         self._sizes = MessageSizes()
@@ -212,15 +226,18 @@ class FedRidge(FitResults, Strategy):
         if evaluate_fn is not None and initial_arrays is not None:
             _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
 
-        requests = self.configure_train(
-            1, ArrayRecord(), train_config or ConfigRecord(), grid
-        )
-        replies = ask(grid, list(requests), timeout, "aggregate_train")
-        arrays, metrics = self.aggregate_train(1, replies)
-        if arrays is None:  # pragma: no cover - aggregate_train raises before this
-            raise FedRidgeError("no model was fitted.")
+        arrays = ArrayRecord()
+        for server_round in range(1, self._settings.rounds + 1):
+            requests = self.configure_train(
+                server_round, arrays, train_config or ConfigRecord(), grid
+            )
+            replies = ask(grid, list(requests), timeout, "aggregate_train")
+            found, metrics = self.aggregate_train(server_round, replies)
+            if found is None:  # pragma: no cover - aggregate_train raises before this
+                raise FedRidgeError("no model was fitted.")
+            arrays = found
+            _keep(result.train_metrics_clientapp, server_round, metrics)
         result.arrays = arrays
-        _keep(result.train_metrics_clientapp, 1, metrics)
 
         rounds = [self._fit.awaits_losses, self.fraction_evaluate > 0]
         for _ in range(sum(rounds)):
@@ -228,8 +245,8 @@ class FedRidge(FitResults, Strategy):
                 1, arrays, evaluate_config or ConfigRecord(), grid
             )
             replies = ask(grid, list(requests), timeout, "aggregate_evaluate")
-            found = self.aggregate_evaluate(1, replies)
-            _keep(result.evaluate_metrics_clientapp, 1, found)
+            told = self.aggregate_evaluate(1, replies)
+            _keep(result.evaluate_metrics_clientapp, 1, told)
         # Aggregated evaluation cannot return parameters, so the choice is put in here.
         arrays = model_arrays(self.model_)
         result.arrays = arrays
@@ -242,17 +259,25 @@ class FedRidge(FitResults, Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask every node for its statistics, in the first round only."""
+        """Ask every node for its statistics, in the first round only.
+
+        Residual refinement asks those that answered again, in every round.
+        """
         self._asked = []
         if server_round > 1 and self._fit.model is not None:
             return []
-        self._fit = OneShotFit(self._settings)
         began = time.perf_counter()
-        nodes = self._wait_for_nodes(grid)
-        nodes = _sample(nodes, self.fraction_train, self._settings.min_clients)
-        self._fit.seconds["wait"] = time.perf_counter() - began
-        wanted = wire.dtype_config(self._settings.wire_dtype)
-        content = wire.train_request({**config, **wanted, "server-round": server_round})
+        if self._fit.continues:
+            connected = set(grid.get_node_ids())
+            nodes = [node for node in map(int, self._fit.wanted) if node in connected]
+        else:
+            self._fit = new_fit(self._settings)
+            nodes = self._wait_for_nodes(grid)
+            nodes = _sample(nodes, self.fraction_train, self._settings.min_clients)
+            self._fit.seconds["wait"] = time.perf_counter() - began
+        fields, arrays_down = wire.asked_for(self._fit)
+        own = {**config, **fields, "server-round": server_round}
+        content = wire.train_request(own, arrays_down)
         self._asked = _messages(content, nodes, MessageType.TRAIN)
         log.info("configure_train: asked %d nodes", len(nodes))
         return self._asked
@@ -266,28 +291,31 @@ class FedRidge(FitResults, Strategy):
         fit = self._fit
         began = time.perf_counter()
         names = _NodeNames(self._asked)
+        request = fit.request()
         for reply in replies:
             fit.bytes_up += self._sizes.of(reply)
-            self._take(names, reply)
+            self._take(names, reply, request)
         fit.bytes_down += self._sizes.of_all(self._asked)
         fit.refuse_silent(names.all, self._silence())
-        fit.seconds["train"] = time.perf_counter() - began
+        spent = time.perf_counter() - began
+        fit.seconds["train"] = fit.seconds.get("train", 0.0) + spent
         for client, reason in fit.fold.failures.items():
             log.warning("aggregate_train: client %s left out: %s", client, reason)
         model = fit.finish()
-        self._log_wire_error("aggregate_train")
         arrays = model_arrays(model)
-        fit.compare_bytes(fedavg_bytes(arrays))
+        if fit.report is not None:
+            self._log_wire_error("aggregate_train")
+            fit.compare_bytes(fedavg_bytes(arrays))
         return arrays, MetricRecord(dict(fit.metrics()))
 
-    def _take(self, names: _NodeNames, reply: Message) -> None:
+    def _take(self, names: _NodeNames, reply: Message, request: Request | None) -> None:
         client, fold = names.of(reply), self._fit.fold
         if client is None:
             fold.refuse(str(reply.metadata.src_node_id), "was not asked")
         elif reply.has_error():
             fold.refuse(client, tidy_reason(reply.error.reason))
         else:
-            self._fit.take(client, lambda: wire.read_statistics(reply.content))
+            self._fit.take(client, lambda: wire.read_statistics(reply.content, request))
 
     # ---- evaluation -----------------------------------------------------------
 
@@ -395,14 +423,25 @@ class FedRidge(FitResults, Strategy):
         settings = self._settings
         wanted = self.min_available_nodes
         log.info(
-            "FedRidge: one round, alpha %s, intercept %s, standardize %s, nodes: %s, "
+            "FedRidge: %s, alpha %s, intercept %s, standardize %s, nodes: %s, "
             "valid answers needed: %d, evaluate round: %s",
+            self._promise(),
             _ALPHA_WORDS.get(settings.selection or "", f"{settings.alpha:g}"),
             settings.fit_intercept,
             settings.standardize,
             "until their number is stable" if wanted is None else f"at least {wanted}",
             settings.min_clients,
             "yes" if self.fraction_evaluate > 0 else "no",
+        )
+
+    def _promise(self) -> str:
+        privacy = self._settings.privacy
+        rounds = counted(self._settings.rounds, "round")
+        if privacy is None:
+            return rounds
+        return (
+            f"{rounds}, private with epsilon {privacy.epsilon:g} and delta "
+            f"{privacy.delta:g} for each record ({privacy.trust} trust)"
         )
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:

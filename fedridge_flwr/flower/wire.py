@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,10 +27,21 @@ from numpy.typing import NDArray
 
 from ..compact import WIRE_DTYPES, from_compact, to_compact
 from ..errors import ProtocolError
+from ..fold import Contribution
 from ..model import Evaluation
+from ..oneshot import OneShotFit
 from ..plain import PlainStatistics
-from ..statistics import SufficientStatistics, packed_length
+from ..privacy.curator import Request
+from ..rows import Rows
+from ..statistics import SufficientStatistics, hash_names, packed_length
 from .arrays import decode_arrays
+from .private import (
+    PRIVATE_PROTOCOL,
+    PROTOCOL_KEY,
+    read_release,
+    request_arrays,
+    request_fields,
+)
 from .reasons import one_line
 
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
@@ -42,9 +53,9 @@ __all__ = [
     "PROTOCOL_KEY",
     "TASK_KEY",
     "asked_dtype",
+    "asked_for",
     "asks_for_losses",
     "check_request",
-    "dtype_config",
     "error_reply",
     "evaluate_request",
     "evaluation_metrics",
@@ -56,6 +67,8 @@ __all__ = [
     "read_fields",
     "read_losses",
     "read_statistics",
+    "release_fields",
+    "release_reply",
     "request_config",
     "statistics_arrays",
     "statistics_fields",
@@ -64,7 +77,6 @@ __all__ = [
 ]
 
 PROTOCOL = 1
-PROTOCOL_KEY = "fedridge-protocol"
 _NAMES_KEY = "feature-names"
 _ERROR_KEY = "error"
 TASK_KEY = "fedridge-task"
@@ -73,6 +85,7 @@ _LOSSES_KEY = "losses"
 FEATURE_HASH_KEY = "feature-hash"
 _DTYPE_KEY = "wire-dtype"
 _KINDS = {"float64": "centred", "float32": "centred-float32"}
+_PRIVATE = "private"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _LARGEST_COUNT = 2**53
@@ -81,9 +94,12 @@ _LARGEST_COUNT = 2**53
 # ---- requests --------------------------------------------------------------------
 
 
-def train_request(config: Mapping[str, Any]) -> RecordDict:
+def train_request(
+    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
+) -> RecordDict:
     """Return the request for statistics, understood by clients of both APIs."""
-    return _request("fitins", ArrayRecord(), config)
+    record = ArrayRecord({k: FlowerArray(a) for k, a in (arrays or {}).items()})
+    return _request("fitins", record, config)
 
 
 def evaluate_request(arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
@@ -92,7 +108,7 @@ def evaluate_request(arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDi
 
 
 def _request(form: str, arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
-    marked = {**config, PROTOCOL_KEY: PROTOCOL}
+    marked = {PROTOCOL_KEY: PROTOCOL, **config}
     scalars = {k: v for k, v in marked.items() if not isinstance(v, list)}
     # The older form knows no empty record, only a record of one empty array.
     legacy = arrays if len(arrays) else parameters_to_arrayrecord(_NO_ARRAYS, True)
@@ -134,16 +150,20 @@ def check_request(config: Mapping[str, Any]) -> None:
             "as if they were weights: use FedRidge (or LegacyFedRidge with "
             "ServerAppComponents) as the strategy."
         )
-    if version != PROTOCOL:
+    if version not in (PROTOCOL, PRIVATE_PROTOCOL):
         raise ProtocolError(
             f"the server speaks version {version!r} of the FedRidge protocol, this "
             f"client {PROTOCOL}: install the same fedridge-flwr on both sides."
         )
 
 
-def dtype_config(dtype: str) -> dict[str, str]:
-    """Return what a request says of the form it wants; nothing for float64."""
-    return {} if dtype == "float64" else {_DTYPE_KEY: dtype}
+def asked_for(fit: OneShotFit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return config and arrays of what a fit asks every client now."""
+    request = fit.request()
+    if request is not None:
+        return dict(request_fields(request)), request_arrays(request)
+    dtype = fit.settings.wire_dtype
+    return {} if dtype == "float64" else {_DTYPE_KEY: dtype}, {}
 
 
 def asked_dtype(config: Mapping[str, Any]) -> str:
@@ -175,16 +195,35 @@ def statistics_fields(
     stats: SufficientStatistics, share_names: bool, dtype: str = "float64"
 ) -> dict[str, bool | int | str]:
     """Return what travels beside the arrays, as scalars of both APIs."""
+    digest, names = stats.feature_hash, stats.feature_names
+    shared = names if share_names else None
+    return _fields(_KINDS[dtype], stats.n_features, stats.n_targets, digest, shared)
+
+
+def release_fields(rows: Rows, share_names: bool) -> dict[str, bool | int | str]:
+    """Return what travels beside a private release: the schema, no number of rows."""
+    digest, names = hash_names(rows.feature_names), rows.feature_names
+    shared = names if share_names else None
+    return _fields(_PRIVATE, rows.n_features, rows.n_targets, digest, shared)
+
+
+def _fields(
+    kind: str,
+    n_features: int,
+    n_targets: int,
+    digest: str | None,
+    names: Sequence[str] | None,
+) -> dict[str, bool | int | str]:
     fields: dict[str, bool | int | str] = {
         PROTOCOL_KEY: PROTOCOL,
-        "kind": _KINDS[dtype],
-        "n-features": stats.n_features,
-        "n-targets": stats.n_targets,
+        "kind": kind,
+        "n-features": n_features,
+        "n-targets": n_targets,
     }
-    if stats.feature_hash is not None:
-        fields[FEATURE_HASH_KEY] = stats.feature_hash
-    if share_names and stats.feature_names is not None:
-        fields[_NAMES_KEY] = json.dumps(stats.feature_names)
+    if digest is not None:
+        fields[FEATURE_HASH_KEY] = digest
+    if names is not None:
+        fields[_NAMES_KEY] = json.dumps(names)
     return fields
 
 
@@ -202,6 +241,19 @@ def statistics_reply(
     )
 
 
+def release_reply(
+    release: NDArray[np.float64], fields: Mapping[str, bool | int | str]
+) -> RecordDict:
+    """Return a private answer to a message-API request; it counts as one example."""
+    return RecordDict(
+        {
+            "arrays": ArrayRecord({"release": FlowerArray(release)}),
+            "metrics": MetricRecord({"num-examples": 1}),
+            "config": ConfigRecord(dict(fields)),
+        }
+    )
+
+
 def error_reply(reason: str) -> RecordDict:
     """Return a refusal as readable content instead of a traceback."""
     return RecordDict(
@@ -209,8 +261,13 @@ def error_reply(reason: str) -> RecordDict:
     )
 
 
-def read_statistics(content: RecordDict) -> SufficientStatistics | PlainStatistics:
-    """Return the statistics in an answer of either form, or raise what is wrong."""
+def read_statistics(
+    content: RecordDict, request: Request | None = None
+) -> Contribution:
+    """Return the statistics in an answer of either form, or raise what is wrong.
+
+    `request` is the private question that was asked, if it was one.
+    """
     _raise_refusal(content)
     fields: Mapping[str, Any] = (
         _first(content, ConfigRecord, "config", "fitres.metrics") or {}
@@ -219,12 +276,15 @@ def read_statistics(content: RecordDict) -> SufficientStatistics | PlainStatisti
     if arrays is None:
         raise ProtocolError("the answer has no arrays.")
     count = _count_of(content)
-    return read_fields(fields, decode_arrays(arrays), count)
+    return read_fields(fields, decode_arrays(arrays), count, request)
 
 
 def read_fields(
-    fields: Mapping[str, Any], arrays: list[NDArray[Any]], count: Any
-) -> SufficientStatistics | PlainStatistics:
+    fields: Mapping[str, Any],
+    arrays: list[NDArray[Any]],
+    count: Any,
+    request: Request | None = None,
+) -> Contribution:
     """Return the statistics given by arrays and what travels beside them."""
     if PROTOCOL_KEY not in fields:
         return _plain(arrays, count)
@@ -235,17 +295,21 @@ def read_fields(
             "fedridge-flwr on both sides."
         )
     kind = fields.get("kind")
-    if kind not in _KINDS.values():
+    if kind not in (_PRIVATE, *_KINDS.values()):
         raise ProtocolError(f"unknown kind of statistics {one_line(repr(kind))}.")
     d, t = _size(fields, "n-features"), _size(fields, "n-targets")
     digest = fields.get(FEATURE_HASH_KEY)
     if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
         raise ProtocolError("the hash of the feature names is not one.")
-    beside: dict[str, Any] = {
-        "count": _check_count(count),
+    schema: dict[str, Any] = {
         "feature_names": _names_of(fields),
         "feature_hash": digest,
     }
+    if kind == _PRIVATE:
+        if request is None:
+            raise ProtocolError("sent a private release, which was not asked for.")
+        return read_release(arrays, d, t, request, **schema)
+    beside = {"count": _check_count(count), **schema}
     if kind == _KINDS["float32"]:
         if len(arrays) != 2:
             raise ProtocolError(

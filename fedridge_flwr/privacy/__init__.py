@@ -1,0 +1,89 @@
+"""Differential privacy of every record: bounds, noise, budget, and what to make of it.
+
+Nothing in here knows Flower. A client clips its rows to public bounds (`bounds`), adds
+them up exactly and adds noise once (`release`), if its policy and its ledger agree
+(`curator`). The server adds the answers up (`statistics`) and solves (`solve`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..rows import check_rows
+from ..statistics import hash_names
+from .accounting import compose, delta_of, epsilon_of, noise_multiplier
+from .bounds import Bounds
+from .ledger import PrivacyLedger
+from .mechanism import DifferentialPrivacy
+from .policy import PrivacyPolicy
+from .release import make_release
+from .report import PrivacyReport
+from .sampler import RandomBytes, discrete_gaussian
+from .solve import solve_private
+from .statistics import PrivateStatistics
+
+__all__ = [
+    "DifferentialPrivacy",
+    "PrivacyLedger",
+    "PrivacyPolicy",
+    "PrivacyReport",
+    "PrivateStatistics",
+    "compose",
+    "delta_of",
+    "discrete_gaussian",
+    "epsilon_of",
+    "noise_multiplier",
+    "private_statistics",
+    "solve_private",
+]
+
+
+def private_statistics(
+    X: Any,
+    y: Any,
+    privacy: DifferentialPrivacy,
+    *,
+    fit_intercept: bool = True,
+    source: RandomBytes = os.urandom,
+) -> PrivateStatistics:
+    """Return one client's private release, outside of Flower.
+
+    Every call is a release of its own and spends the whole (epsilon, delta).
+
+    Parameters
+    ----------
+    X, y : array-like
+        Rows, as `SufficientStatistics.from_data` takes them.
+    privacy : DifferentialPrivacy
+        Bounds and noise; one round.
+    fit_intercept : bool
+        Whether an intercept is to be fitted.
+    source : callable
+        Random bytes; anything but the operating system's are for tests.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(5000, 1))
+    >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=3.0)
+    >>> stats = private_statistics(X, 2 * X[:, 0] + 1, privacy)
+    >>> model = solve_private(stats, alpha=0.0)
+    >>> bool(abs(model.coef_[0] - 2) < 0.5), bool(abs(model.intercept_ - 1) < 0.5)
+    (True, True)
+    """
+    rows = check_rows(X, y)
+    sums = make_release(rows, privacy, intercept=fit_intercept, source=source)
+    return PrivateStatistics(
+        sums=sums,
+        privacy=privacy,
+        bounds=Bounds(
+            privacy.x_norm_bound,
+            privacy.y_bound,
+            rows.n_features,
+            rows.n_targets,
+            fit_intercept,
+        ),
+        feature_hash=hash_names(rows.feature_names),
+        feature_names=rows.feature_names,
+    )

@@ -1,0 +1,195 @@
+"""`PrivacyLedger`: what a client has spent, over all runs, on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import PrivacyError
+from ..words import counted
+from .accounting import compose, epsilon_of
+from .mechanism import RELATIONS, DifferentialPrivacy, check_one_of, in_range
+
+__all__ = ["PrivacyLedger", "Spent"]
+
+_FORMAT = "fedridge-privacy-ledger"
+_VERSION = 1
+_ACCOUNTINGS = ("exact", "basic")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one client has spent: releases, and their epsilon and delta together."""
+
+    releases: int
+    epsilon: float
+    delta: float
+
+
+class PrivacyLedger:
+    """Account of every private release about the same data; beyond a budget, no more.
+
+    The entry is on disk before the release is made, so that no crash leaves a release
+    uncounted. A ledger that cannot be read or written refuses everything.
+
+    Parameters
+    ----------
+    path : path-like
+        File of the ledger, on the machine that holds the data. Several clients may
+        share it, each under its own name.
+    max_epsilon, max_delta : float
+        The budget of each client.
+    neighboring : str
+        The relation the budget is meant for.
+    accounting : {"exact", "basic"}
+        "exact": all our releases are Gaussian, so together they are exactly one with
+        mu = sqrt(Σ mu²), and epsilon is taken at `max_delta`. "basic": epsilons and
+        deltas add up; needs no theory, spends more.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = PrivacyLedger(f"{folder}/ledger.json", 2.0, 1e-5)
+    ...     ledger.charge("clinic", "release 1", privacy)
+    ...     ledger.charge("clinic", "release 2", privacy)
+    ...     spent = ledger.spent("clinic")
+    >>> spent.releases, round(spent.epsilon, 3)
+    (2, 1.465)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        max_epsilon: float,
+        max_delta: float,
+        *,
+        neighboring: str = "add-or-remove-one",
+        accounting: str = "exact",
+    ) -> None:
+        self.path = Path(path).absolute()
+        self.max_epsilon = in_range("epsilon", max_epsilon)
+        self.max_delta = in_range("delta", max_delta)
+        check_one_of("neighboring", neighboring, RELATIONS)
+        check_one_of("accounting", accounting, _ACCOUNTINGS)
+        self.neighboring = neighboring
+        self.accounting = accounting
+
+    def charge(self, name: str, release: str, privacy: DifferentialPrivacy) -> None:
+        """Enter a release, or raise if the budget does not allow it.
+
+        The same release is entered once, however often it is asked for.
+        """
+        _check_name(name)
+        with self._locked():
+            content = self._read()
+            entries = content["clients"].setdefault(name, [])
+            if any(entry["release"] == release for entry in entries):
+                return
+            entries.append(
+                {
+                    "release": release,
+                    "when": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "epsilon": privacy.epsilon,
+                    "delta": privacy.delta,
+                    "mu": privacy.mu(self.neighboring),
+                    "neighboring": privacy.neighboring,
+                    "rounds": privacy.rounds,
+                }
+            )
+            after = self._spent(entries)
+            if after.epsilon > self.max_epsilon or after.delta > self.max_delta:
+                before = self._spent(entries[:-1])
+                raise PrivacyError(
+                    "this release would bring what is spent on these data to epsilon "
+                    f"{after.epsilon:.4g}, delta {after.delta:.2g}; the client's "
+                    f"budget is {self.max_epsilon:g}, {self.max_delta:g}, of which "
+                    f"epsilon {before.epsilon:.4g} is spent by "
+                    f"{counted(before.releases, 'release')}."
+                )
+            self._write(content)
+
+    def spent(self, name: str) -> Spent:
+        """Return what a client has spent so far."""
+        _check_name(name)
+        with self._locked():
+            return self._spent(self._read()["clients"].get(name, []))
+
+    def _spent(self, entries: Sequence[dict[str, Any]]) -> Spent:
+        if not entries:
+            return Spent(0, 0.0, 0.0)
+        if self.accounting == "exact":
+            total = compose(entry["mu"] for entry in entries)
+            return Spent(
+                len(entries), epsilon_of(total, self.max_delta), self.max_delta
+            )
+        epsilon = math.fsum(epsilon_of(e["mu"], e["delta"]) for e in entries)
+        delta = math.fsum(entry["delta"] for entry in entries)
+        return Spent(len(entries), epsilon, delta)
+
+    # ---- file --------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        beside = self.path.with_name(self.path.name + ".lock")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with beside.open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise PrivacyError(
+                "the client's privacy ledger cannot be read or written "
+                f"({type(error).__name__}), so nothing is released."
+            ) from error
+
+    def _read(self) -> dict[str, Any]:
+        if not self.path.exists():
+            return {"format": _FORMAT, "version": _VERSION, "clients": {}}
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            _check_content(content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PrivacyError(
+                "the client's privacy ledger is damaged, so nothing is released; "
+                "restore it from a copy."
+            ) from error
+        return dict(content)
+
+    def _write(self, content: dict[str, Any]) -> None:
+        beside = self.path.with_name(self.path.name + ".tmp")
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self.path)
+
+
+def _check_content(content: Any) -> None:
+    if content["format"] != _FORMAT or content["version"] != _VERSION:
+        raise ValueError("another format")
+    for name, entries in content["clients"].items():
+        _check_name(name)
+        for entry in entries:
+            if not (isinstance(entry["release"], str) and entry["mu"] > 0):
+                raise ValueError("an entry without release or mu")
+            if not 0 < entry["delta"] < 1:
+                raise ValueError("an entry without delta")
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise PrivacyError(
+            "a privacy ledger needs the client's name (client_name=): node ids change "
+            "from run to run."
+        )

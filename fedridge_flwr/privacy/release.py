@@ -1,0 +1,197 @@
+"""What a client says under privacy: exact sums on the grid, then noise, once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..rows import Array, Block, Rows
+from ..triangle import upper_triangle
+from .bounds import EXACT_ROWS, LENGTH, Bounds, GridRows
+from .mechanism import DifferentialPrivacy
+from .sampler import RandomBytes, discrete_gaussian
+
+__all__ = ["Layout", "Question", "RowsSeen", "make_release"]
+
+# So many products of two grid lengths fit into an int64, with room for the noise.
+_INT64_ROWS = 2**21
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the server wants to know in one round, apart from the privacy.
+
+    Parameters
+    ----------
+    server_round : int
+        From 1 to the rounds of the mechanism.
+    coef : ndarray, optional
+        In residual refinement, the present coefficients on grid features.
+    clip : float
+        In residual refinement, the bound on residuals.
+    """
+
+    server_round: int = 1
+    coef: Array | None = None
+    clip: float = 0.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The blocks of an answer, in the order in which they are packed.
+
+    Every block is a sum over rows of integer vectors of Euclidean length LENGTH² at
+    most (a symmetric block as the whole matrix, of which the upper triangle is sent).
+
+    Examples
+    --------
+    >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+    >>> Layout(privacy, Bounds(1.0, 1.0, 2, 1, intercept=True), 1).sizes
+    {'gram': 6, 'moment': 3}
+    """
+
+    privacy: DifferentialPrivacy
+    bounds: Bounds
+    server_round: int
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Numbers of each block."""
+        width, t = self.bounds.width, self.bounds.n_targets
+        known = {
+            "gram": width * (width + 1) // 2,
+            "moment": width * t,
+            "target_gram": t * (t + 1) // 2,
+            "gradient": width,
+            "inside": 1,
+            "count": 1,
+        }
+        return {block: known[block] for block in self._blocks}
+
+    @property
+    def length(self) -> int:
+        """Numbers of the whole answer."""
+        return sum(self.sizes.values())
+
+    def split(self, packed: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Return the blocks of a packed answer."""
+        ends = np.cumsum(list(self.sizes.values()))
+        return dict(zip(self.sizes, np.split(packed, ends[:-1]), strict=True))
+
+    def deviations(self, block: str) -> NDArray[np.int64]:
+        """Return the deviation of the noise on every number, rounded up."""
+        t = self.bounds.n_targets
+        unit = self.privacy.deviation(block, self.server_round, t) * LENGTH**2
+        unit = min(unit, 2.0**62)  # too large to be drawn, and refused there
+        found = np.full(self.sizes[block], ceil(unit), dtype=np.int64)
+        if block in ("gram", "target_gram"):
+            order = self.bounds.width if block == "gram" else t
+            # Each number off the diagonal stands for two of the matrix.
+            off = upper_triangle(1.0 - np.eye(order)) > 0
+            found[off] = ceil(unit / sqrt(2.0))
+        return found
+
+    def noise(self, part: float, source: RandomBytes = os.urandom) -> NDArray[Any]:
+        """Return noise for the whole answer, as this part of the deviation."""
+        whole = np.concatenate([self.deviations(block) for block in self._blocks])
+        own = np.ceil(whole * part).astype(np.int64)
+        return discrete_gaussian(own, source=source)
+
+    @property
+    def _blocks(self) -> list[str]:
+        return list(self.privacy.shares(self.server_round).of)
+
+
+@dataclass
+class RowsSeen:
+    """How many rows a client clipped or dropped: for its own eyes only."""
+
+    total: int = 0
+    clipped: int = 0
+    dropped: int = 0
+
+
+def make_release(
+    rows: Rows,
+    privacy: DifferentialPrivacy,
+    *,
+    intercept: bool,
+    question: Question | None = None,
+    source: RandomBytes = os.urandom,
+    seen: RowsSeen | None = None,
+) -> Array:
+    """Return the answer of one client: clipped, summed exactly, noised.
+
+    Parameters
+    ----------
+    rows : Rows
+        The client's rows; there may be none.
+    privacy : DifferentialPrivacy
+        Bounds and noise.
+    intercept : bool
+        Whether the constant feature is part of the release.
+    question : Question, optional
+        What is asked in this round; by default the one-shot release.
+    source : callable
+        Random bytes; anything but the operating system's are for tests.
+    seen : RowsSeen, optional
+        Filled with what happened to the rows.
+    """
+    if rows.weight is not None:
+        raise PrivacyError(
+            "sample weights are not covered by the bounds of differential privacy: "
+            "leave them out, or repeat rows and count on less privacy for each."
+        )
+    question = question or Question()
+    bounds = Bounds(
+        privacy.x_norm_bound,
+        privacy.y_bound,
+        rows.n_features,
+        rows.n_targets,
+        intercept,
+    )
+    layout = Layout(privacy, bounds, question.server_round)
+    sums = _sums(rows, layout, question, seen or RowsSeen())
+    if privacy.client_part > 0:
+        sums = sums + layout.noise(privacy.client_part, source)
+    return sums.astype(np.float64)
+
+
+def _sums(
+    rows: Rows, layout: Layout, question: Question, seen: RowsSeen
+) -> NDArray[Any]:
+    total: NDArray[Any] = np.zeros(layout.length, dtype=np.int64)
+    ahead = 0
+    for block in rows.blocks():
+        for start in range(0, len(block.Y), EXACT_ROWS):
+            part = slice(start, start + EXACT_ROWS)
+            grid = layout.bounds.on_grid(Block(block.X[part], block.Y[part], None))
+            added = np.concatenate(
+                [_block_sum(name, grid, layout, question) for name in layout.sizes]
+            )
+            ahead += len(grid.Y)
+            if ahead > _INT64_ROWS and total.dtype != object:
+                total = total.astype(object)
+            total = total + added.astype(np.int64)
+            seen.total += len(grid.Y)
+            seen.clipped += grid.n_clipped
+            seen.dropped += grid.n_dropped
+    return total
+
+
+def _block_sum(
+    name: str, grid: GridRows, layout: Layout, question: Question
+) -> NDArray[Any]:
+    if name == "gram":
+        return upper_triangle(grid.X.T @ grid.X)
+    if name == "moment":
+        return (grid.X.T @ grid.Y).ravel()
+    if name == "target_gram":
+        return upper_triangle(grid.Y.T @ grid.Y)
+    raise PrivacyError(f"unknown block {name!r}.")

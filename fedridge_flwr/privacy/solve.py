@@ -1,0 +1,166 @@
+"""Noisy statistics and alpha to a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import PrivacyError
+from ..model import RidgeModel
+from ..rows import Array
+from .estimate import ESTIMATES, choose_alpha
+from .statistics import PrivateStatistics
+
+__all__ = ["Centred", "centre", "private_model", "solve_private"]
+
+# Below this many deviations the number of rows is not known well enough to divide by.
+_KNOWN = 4.0
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Noisy normal equations about the noisy means, and the number of rows if known.
+
+    The means are shrunk towards zero by the noise in them: all the way where they are
+    nothing but noise, not at all as the noise vanishes.
+    """
+
+    gram: Array
+    moment: Array
+    gram_sd: float
+    moment_sd: float
+    feature_means: Array
+    target_means: Array
+    count: float | None
+
+
+def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
+    """Return the equations for the coefficients, about the means if wanted."""
+    d, t = stats.n_features, stats.n_targets
+    gram, moment = stats.gram, stats.moment
+    nothing = Centred(
+        gram=gram[:d, :d],
+        moment=moment[:d],
+        gram_sd=stats.gram_sd,
+        moment_sd=stats.moment_sd,
+        feature_means=np.zeros(d),
+        target_means=np.zeros(t),
+        count=None,
+    )
+    if not stats.bounds.intercept:
+        if fit_intercept:
+            raise PrivacyError(
+                "an intercept was not part of this release: fit with "
+                "fit_intercept=False, or release again."
+            )
+        return nothing
+    constant = stats.bounds.constant * stats.bounds.x_step
+    count = float(gram[d, d]) / constant**2
+    if not count > _KNOWN * stats.gram_sd / constant**2:
+        return nothing
+    if not fit_intercept:
+        return Centred(**{**vars(nothing), "count": count})
+    sums, target_sums = gram[:d, d] / constant, moment[d] / constant
+    means = _shrunk(sums / count, stats.gram_sd / np.sqrt(2.0) / constant / count)
+    noise = stats.moment_sd / constant / count
+    target_means = np.array(
+        [_shrunk(m, noise)[0] for m in (target_sums / count)[:, None]]
+    )
+    spread = np.outer(sums, means)
+    return Centred(
+        gram=nothing.gram - spread - spread.T + count * np.outer(means, means),
+        moment=nothing.moment
+        - np.outer(sums, target_means)
+        - np.outer(means, target_sums)
+        + count * np.outer(means, target_means),
+        gram_sd=stats.gram_sd,
+        moment_sd=stats.moment_sd,
+        feature_means=means,
+        target_means=target_means,
+        count=count,
+    )
+
+
+def solve_private(
+    stats: PrivateStatistics, alpha: float = 1.0, *, fit_intercept: bool = True
+) -> RidgeModel:
+    """Return the ridge model of noisy statistics, by the estimator of their mechanism.
+
+    It tends to `solve` of the clipped rows as the noise vanishes. R² is known only
+    where a share of the budget went to "target_gram".
+    """
+    equations = centre(stats, fit_intercept=fit_intercept)
+    estimate = ESTIMATES[stats.privacy.estimator]
+    coef = estimate(
+        equations.gram,
+        equations.moment,
+        equations.gram_sd,
+        equations.moment_sd,
+        alpha,
+    )
+    return private_model(stats, equations, coef, alpha, fit_intercept=fit_intercept)
+
+
+def private_model(
+    stats: PrivateStatistics,
+    equations: Centred,
+    coef: Array,
+    alpha: float,
+    *,
+    fit_intercept: bool,
+) -> RidgeModel:
+    """Put the coefficients, (d, t), into a model."""
+    single = stats.n_targets == 1
+    intercepts = equations.target_means - equations.feature_means @ coef
+    intercept: float | Array = 0.0
+    if fit_intercept:
+        intercept = float(intercepts[0]) if single else intercepts
+    return RidgeModel(
+        coef=coef[:, 0].copy() if single else np.ascontiguousarray(coef.T),
+        intercept=intercept,
+        alpha=alpha,
+        fit_intercept=fit_intercept,
+        feature_names=stats.feature_names,
+        n_rows=None if equations.count is None else round(equations.count),
+        n_clients=stats.n_clients,
+        r2=_noisy_r2(stats, equations, coef),
+    )
+
+
+def best_alpha(
+    stats: PrivateStatistics, alphas: Array, *, fit_intercept: bool
+) -> tuple[float, Array]:
+    """Choose alpha by splitting the noise; return it and the scores."""
+    equations = centre(stats, fit_intercept=fit_intercept)
+    return choose_alpha(
+        ESTIMATES[stats.privacy.estimator],
+        equations.gram,
+        equations.moment,
+        equations.gram_sd,
+        equations.moment_sd,
+        alphas.tolist(),
+    )
+
+
+def _shrunk(mean: Array, sd: float) -> Array:
+    """Return the positive-part James-Stein estimate of a mean with noise of this sd."""
+    energy = float(mean @ mean)
+    if energy == 0.0:
+        return mean
+    return mean * max(0.0, 1.0 - mean.size * sd**2 / energy)
+
+
+def _noisy_r2(
+    stats: PrivateStatistics, equations: Centred, coef: Array
+) -> float | None:
+    target_gram = stats.target_gram
+    if target_gram is None or equations.count is None:
+        return None
+    total = np.diagonal(target_gram) - equations.count * equations.target_means**2
+    if (total <= 2 * stats.target_gram_sd).any():
+        return None
+    explained = np.einsum(
+        "dt,dt->t", coef, 2 * equations.moment - equations.gram @ coef
+    )
+    return float(np.clip(np.mean(explained / total), -1.0, 1.0))

@@ -1,0 +1,199 @@
+"""`PrivateStatistics`: noisy sums of clients, and how noisy they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+
+from ..errors import PrivacyError, StatisticsError
+from ..rows import Array
+from ..triangle import from_upper
+from ..words import counted
+from .bounds import Bounds
+from .mechanism import DifferentialPrivacy
+from .release import Layout
+from .sampler import RandomBytes
+
+__all__ = ["PrivateStatistics"]
+
+# Sums of honest clients and their noise stay far below.
+_LARGEST = 2.0**80
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PrivateStatistics:
+    """Noisy sums over rows, merged by addition: G = Σ a aᵀ, h = Σ a bᵀ of clipped rows.
+
+    With an intercept, rows carry a constant as their last feature, so that G holds the
+    number and the sums of rows too. G may be indefinite: nothing that exact statistics
+    satisfy can be expected of it.
+
+    Parameters
+    ----------
+    sums : ndarray
+        Packed as `Layout` says, in units of the grid.
+    privacy : DifferentialPrivacy
+        The mechanism all of it was released under.
+    bounds : Bounds
+        Bounds and size of a row.
+    server_round : int
+        Round of the answer.
+    n_clients : int
+        Answers in the sum.
+    feature_hash, feature_names
+        Schema of the columns, where known.
+    server_noise : bool
+        Whether a trusted server has added the noise.
+
+    Examples
+    --------
+    >>> from fedridge_flwr.privacy import private_statistics
+    >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+    >>> a = private_statistics([[0.5], [1.0]], [1.0, 0.5], privacy)
+    >>> a + a
+    PrivateStatistics(2 clients, 1 feature, 1 target, epsilon=1.0)
+    """
+
+    sums: Array
+    privacy: DifferentialPrivacy
+    bounds: Bounds
+    server_round: int = 1
+    n_clients: int = 1
+    feature_hash: str | None = None
+    feature_names: Sequence[str] | None = None
+    server_noise: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a release, whoever sent it."""
+        expected = self.layout.length
+        if self.sums.shape != (expected,) or self.sums.dtype.kind not in "if":
+            raise StatisticsError(
+                f"a private release of {counted(self.n_features, 'feature')} and "
+                f"{counted(self.n_targets, 'target')} has {expected} numbers, got "
+                f"{self.sums.dtype} of shape {self.sums.shape}."
+            )
+        if not (np.abs(self.sums) < _LARGEST).all():
+            raise StatisticsError(
+                "a private release has NaN or absurdly large numbers."
+            )
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the sums are packed."""
+        return Layout(self.privacy, self.bounds, self.server_round)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d, without the constant."""
+        return self.bounds.n_features
+
+    @property
+    def n_targets(self) -> int:
+        """Number of targets t."""
+        return self.bounds.n_targets
+
+    @property
+    def rounding(self) -> float:
+        """Nothing is rounded on the wire that noise does not cover."""
+        return 0.0
+
+    # ---- merging -----------------------------------------------------------------
+
+    def __add__(self, other: object) -> PrivateStatistics:
+        """Merge: sums add up, and so do the variances of their noise."""
+        if not isinstance(other, PrivateStatistics):
+            return NotImplemented
+        same = ("privacy", "bounds", "server_round")
+        if any(getattr(self, name) != getattr(other, name) for name in same):
+            raise StatisticsError(
+                "these releases were not made under one mechanism with one schema, so "
+                "they cannot be added."
+            )
+        if self.server_noise or other.server_noise:
+            raise PrivacyError("the server's noise is added once, to the whole sum.")
+        return replace(
+            self,
+            sums=self.sums + other.sums,
+            n_clients=self.n_clients + other.n_clients,
+        )
+
+    def __radd__(self, other: object) -> PrivateStatistics:
+        """Let ``sum([...])`` start from 0."""
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
+    def with_server_noise(self, source: RandomBytes = os.urandom) -> PrivateStatistics:
+        """Return the sum with the noise of a trusted server, once for all clients."""
+        if self.privacy.trust != "server" or self.server_noise:
+            raise PrivacyError(
+                'only with trust="server", and once, the server adds noise.'
+            )
+        noise = self.layout.noise(1.0, source)
+        return replace(self, sums=self.sums + noise, server_noise=True)
+
+    # ---- views -------------------------------------------------------------------
+
+    @cached_property
+    def blocks(self) -> dict[str, Array]:
+        """The blocks by name, in units of the grid."""
+        return self.layout.split(self.sums)
+
+    @property
+    def gram(self) -> Array:
+        """Noisy Gram matrix of the clipped rows, the constant feature included."""
+        packed = from_upper(self.blocks["gram"], self.bounds.width)
+        return packed * self.bounds.x_step**2
+
+    @property
+    def moment(self) -> Array:
+        """Noisy moments of shape (features, targets)."""
+        unit = self.bounds.x_step * self.bounds.y_step
+        return self.blocks["moment"].reshape(self.bounds.width, -1) * unit
+
+    @property
+    def target_gram(self) -> Array | None:
+        """Noisy YᵀY, where a share of the budget went to it."""
+        if "target_gram" not in self.blocks:
+            return None
+        packed = from_upper(self.blocks["target_gram"], self.n_targets)
+        return packed * self.bounds.y_step**2
+
+    @property
+    def gram_sd(self) -> float:
+        """Deviation of the noise on the diagonal of `gram`; off it, over sqrt 2."""
+        return self._sd("gram") * self.bounds.x_step**2
+
+    @property
+    def moment_sd(self) -> float:
+        """Deviation of the noise on every moment."""
+        return self._sd("moment") * self.bounds.x_step * self.bounds.y_step
+
+    @property
+    def target_gram_sd(self) -> float:
+        """Deviation of the noise on the diagonal of `target_gram`."""
+        return self._sd("target_gram") * self.bounds.y_step**2
+
+    @property
+    def noise_factor(self) -> float:
+        """Deviation of the noise in this sum over that of one whole release."""
+        privacy = self.privacy
+        if privacy.trust == "server":
+            return 1.0 if self.server_noise else 0.0
+        return privacy.client_part * sqrt(self.n_clients)
+
+    def _sd(self, block: str) -> float:
+        return float(self.layout.deviations(block)[0]) * self.noise_factor
+
+    def __repr__(self) -> str:
+        """Show what it is of, not the numbers."""
+        return (
+            f"PrivateStatistics({counted(self.n_clients, 'client')}, "
+            f"{counted(self.n_features, 'feature')}, "
+            f"{counted(self.n_targets, 'target')}, epsilon={self.privacy.epsilon})"
+        )
