@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 
 from .errors import FedRidgeError
-from .fold import Contribution
+from .fold import Contribution, Fold
 from .model import RidgeModel
 from .oneshot import FitSettings, OneShotFit
+from .privacy.bounds import LENGTH
 from .privacy.curator import Request
 from .privacy.estimate import mostly_noise
 from .privacy.mechanism import DifferentialPrivacy
+from .privacy.refinement import Refinement, first_clip
 from .privacy.release import Question
-from .privacy.report import PrivacyReport, privacy_report
+from .privacy.report import EXPERIMENTAL, gram_is_noise, privacy_report, what_helps
 from .privacy.solve import best_alpha, centre, solve_private
 from .privacy.statistics import PrivateStatistics
 from .report import FitReport
 from .rows import Array
 from .selection import AlphaSelection, check_alphas
 
-__all__ = ["PrivateFit", "new_fit"]
+__all__ = ["PrivateFit", "RefinedFit", "new_fit"]
 
 _AUTO_POINTS = 30
 
 
 def new_fit(settings: FitSettings) -> OneShotFit:
     """Return the fit that these settings need."""
-    return OneShotFit(settings) if settings.privacy is None else PrivateFit(settings)
+    if settings.privacy is None:
+        return OneShotFit(settings)
+    return PrivateFit(settings) if settings.rounds == 1 else RefinedFit(settings)
 
 
 @dataclass
@@ -42,7 +46,6 @@ class PrivateFit(OneShotFit):
     """
 
     release: str = field(default_factory=lambda: secrets.token_hex(16))
-    notes: list[str] = field(default_factory=list)
 
     @property
     def privacy(self) -> DifferentialPrivacy:
@@ -53,25 +56,19 @@ class PrivateFit(OneShotFit):
 
     def request(self) -> Request:
         """Return what every client is asked now."""
-        return Request(
-            release=self.release,
-            privacy=self.privacy,
-            intercept=self.settings.fit_intercept,
-            question=Question(),
-        )
+        intercept = self.settings.fit_intercept
+        return Request(self.release, self.privacy, intercept, self._question())
 
-    def _total(self) -> Contribution:
-        total = super()._total()
-        if not isinstance(total, PrivateStatistics):
-            raise FedRidgeError("only private releases can be here.")
+    def _question(self) -> Question:
+        return Question()
+
+    def _total(self) -> PrivateStatistics:
+        total = _private(super()._total())
         return total.with_server_noise() if self.privacy.trust == "server" else total
 
     def _solve(self, total: Contribution) -> RidgeModel:
-        if not isinstance(total, PrivateStatistics):
-            return super()._solve(total)
-        settings = self.settings
-        intercept = settings.fit_intercept
-        alpha = settings.alpha
+        total, settings = _private(total), self.settings
+        intercept, alpha = settings.fit_intercept, settings.alpha
         if settings.selection is None:
             return self._named(solve_private(total, alpha, fit_intercept=intercept))
         alphas = self._candidates(total)
@@ -101,25 +98,136 @@ class PrivateFit(OneShotFit):
         return np.geomspace(1e-6 * top, 10 * top, _AUTO_POINTS)
 
     def _report(self, total: Contribution, model: RidgeModel) -> FitReport:
-        report = super()._report(total, model)
-        if isinstance(total, PrivateStatistics):
-            report.privacy = self._privacy_report(total)
-            model.privacy_ = asdict(report.privacy)
+        report, total = super()._report(total, model), _private(total)
+        damage, advice = self._damage(total)
+        report.privacy = privacy_report(
+            self.privacy,
+            n_clients=total.n_clients,
+            n_rows=model.n_rows_,
+            deviations=self._deviations(total),
+            damage=damage,
+            advice=advice,
+        )
+        model.privacy_ = asdict(report.privacy)
         return report
 
-    def _privacy_report(self, total: PrivateStatistics) -> PrivacyReport:
-        equations = centre(total, fit_intercept=False)
-        deviations: dict[str, Any] = {
-            "gram": total.gram_sd,
-            "moment": total.moment_sd,
-        }
+    def _deviations(self, total: PrivateStatistics) -> dict[str, float]:
+        found = {"gram": total.gram_sd, "moment": total.moment_sd}
         if total.target_gram is not None:
-            deviations["target_gram"] = total.target_gram_sd
-        return privacy_report(
-            self.privacy,
-            total,
-            mostly_noise=mostly_noise(equations.gram, equations.gram_sd),
-            count=equations.count,
-            deviations=deviations,
-            notes=self.notes,
+            found["target_gram"] = total.target_gram_sd
+        return found
+
+    def _damage(self, total: PrivateStatistics) -> tuple[list[str], list[str]]:
+        equations = centre(total, fit_intercept=False)
+        if not mostly_noise(equations.gram, equations.gram_sd):
+            return [], []
+        return [gram_is_noise(self.privacy)], [what_helps(self.privacy, total)]
+
+
+@dataclass
+class RefinedFit(PrivateFit):
+    """The state of a private fit in several rounds: residual refinement.
+
+    Those whose rows are in the first answer are asked again in every round. Whoever
+    drops out later stays in the model with what it said until then.
+    """
+
+    round: int = 1
+    first: PrivateStatistics | None = None
+    refinement: Refinement | None = None
+    early: Fold | None = None
+    late: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the same fit has asked before and has to ask again."""
+        return 1 < self.round <= self.privacy.rounds
+
+    @property
+    def wanted(self) -> list[str]:
+        """Clients of the first round that have not dropped out."""
+        members = [] if self.early is None else self.early.participants
+        return [client for client in members if client not in self.late]
+
+    def _question(self) -> Question:
+        privacy = self.privacy
+        if self.refinement is None:
+            # Nobody knows yet how many features there are: all coefficients are 0.
+            clip = first_clip(privacy.x_norm_bound, privacy.y_bound)
+            return Question(self.round, None, clip)
+        return Question(self.round, *self.refinement.question)
+
+    def finish(self) -> RidgeModel:
+        """Take one round in; after the last, write the report and hand the model on."""
+        began = time.perf_counter()
+        total = self._total()
+        if self.refinement is None or self.first is None:
+            self.first, self.early = total, self.fold
+            alpha, clip = self.settings.alpha, self._question().clip
+            self.refinement = Refinement(total.bounds, alpha, clip)
+        else:
+            where = f"round {self.round} of {self.privacy.rounds}"
+            for client, reason in self.fold.failures.items():
+                self.late.setdefault(client, f"{where}: {reason}")
+        self.refinement.update(total)
+        model = self._named(refined_model(self.first, self.refinement, self.settings))
+        self.seconds["solve"] = self.seconds.get("solve", 0.0) + (
+            time.perf_counter() - began
         )
+        self.round += 1
+        if self.round <= self.privacy.rounds:
+            self.fold = self._new_fold()
+            return model
+        self.statistics, self.model = self.first, model
+        self.report = self._report(self.first, model)
+        self._hand_on(model)
+        return model
+
+    def _report(self, total: Contribution, model: RidgeModel) -> FitReport:
+        report = super()._report(total, model)
+        if self.early is not None:
+            report.participants = self.early.participants
+            report.failures = {**self.early.failures, **self.late}
+            report.repeated = self.early.repeated
+        return report
+
+    def _deviations(self, total: PrivateStatistics) -> dict[str, float]:
+        return {
+            "gram": total.gram_sd,
+            "residual": total.deviation("residual") / LENGTH**2,
+        }
+
+    def _damage(self, total: PrivateStatistics) -> tuple[list[str], list[str]]:
+        damage = [EXPERIMENTAL]
+        if self.refinement is None or not self.refinement.blind:
+            return damage, []
+        damage.append(
+            "the number of rows does not stand out of its noise: all coefficients are 0"
+        )
+        return damage, [what_helps(self.privacy, total)]
+
+
+def refined_model(
+    first: PrivateStatistics, refinement: Refinement, settings: FitSettings
+) -> RidgeModel:
+    """Return the model that a refinement has reached."""
+    d, bounds = first.n_features, first.bounds
+    coef = refinement.coef
+    intercept = 0.0
+    if bounds.intercept:
+        intercept = float(coef[d]) * bounds.constant * bounds.x_step
+    return RidgeModel(
+        coef=coef[:d].copy(),
+        intercept=intercept,
+        alpha=settings.alpha,
+        fit_intercept=settings.fit_intercept,
+        feature_names=first.feature_names,
+        n_rows=None if refinement.blind else round(first.count),
+        n_clients=first.n_clients,
+    )
+
+
+def _private(total: Contribution) -> PrivateStatistics:
+    if not isinstance(total, PrivateStatistics):
+        raise FedRidgeError("only private releases can be here.")
+    return total

@@ -30,6 +30,7 @@ from scipy import stats
 from fedridge_flwr.privacy import DifferentialPrivacy
 from fedridge_flwr.privacy.bounds import LENGTH, Bounds
 from fedridge_flwr.privacy.release import Layout, make_release
+from fedridge_flwr.privacy.residuals import residual_sums
 from fedridge_flwr.privacy.shares import one_shot_shares
 from fedridge_flwr.rows import Block, check_rows
 
@@ -322,3 +323,38 @@ def test_sums_do_not_depend_on_order_or_blocks(monkeypatch):
     )
     np.testing.assert_array_equal(whole, other)
     np.testing.assert_array_equal(whole, pieces)
+
+
+# ---- residual refinement: the same laws ----------------------------------------------
+
+
+@given(
+    rows_of_anything,
+    arrays(np.float64, (1, 1), elements=anything),
+    arrays(np.float64, (4,), elements=st.floats(-1e100, 1e100)),
+    st.floats(1e-100, 1e100),
+)
+@settings(max_examples=300)
+def test_every_answer_about_residuals_has_length_at_most_one(row, target, coef, clip):
+    bounds = Bounds(2.0, 3.0, 3, 1, True)
+    grid = bounds.on_grid(Block(row, target, None))
+    found = residual_sums(grid, bounds, coef, clip)
+    assert np.array_equal(found, np.rint(found))
+    assert sum(int(v) ** 2 for v in found) <= LENGTH**4
+    if not grid.present[0]:
+        assert not found.any()
+
+
+def test_answers_about_residuals_do_not_depend_on_other_rows():
+    rng = np.random.default_rng(2)
+    A, b = rng.normal(size=(4000, 6)), rng.normal(size=4000)
+    bounds, coef = Bounds(2.0, 3.0, 6, 1, False), rng.normal(size=6)
+
+    def sums(rows):
+        grid = bounds.on_grid(Block(A[rows], b[rows, None], None))
+        return residual_sums(grid, bounds, coef, 0.7)
+
+    whole = sums(np.arange(4000))
+    np.testing.assert_array_equal(whole, sums(rng.permutation(4000)))
+    parts = [sums(part) for part in np.array_split(rng.permutation(4000), 37)]
+    np.testing.assert_array_equal(whole, np.sum(parts, axis=0))

@@ -30,12 +30,22 @@ Integers: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GridRows:
-    """Rows on the grid: whole numbers, kept as float64 so that BLAS multiplies them."""
+    """Rows on the grid: whole numbers, kept as float64 so that BLAS multiplies them.
+
+    Rows that were dropped are zero, and not `present`. `targets` are in their own
+    units, shortened with the features but not cut to their bound.
+    """
 
     X: Integers
     Y: Integers
+    targets: Array
+    present: NDArray[np.bool_]
     n_clipped: int
-    n_dropped: int
+
+    @property
+    def n_dropped(self) -> int:
+        """Number of rows that count for nothing."""
+        return int(np.count_nonzero(~self.present))
 
 
 @dataclass(frozen=True)
@@ -117,23 +127,24 @@ class Bounds:
             V = Y * (1.0 / self.y_step)
         if self.intercept:
             U[:, -1] = self.constant
-        n_dropped = 0
+        present = np.ones(len(X), dtype=bool)
         if odd.size:
             sane = _finite(X[odd]) & _finite(Y[odd])
-            n_dropped = int(np.count_nonzero(~sane))
+            present[odd] = sane
             short, factors = _shortened(np.where(sane[:, None], X[odd], 0.0), longest)
             targets = np.where(sane[:, None], Y[odd], 0.0) * factors[:, None]
             U[odd, : self.n_features] = short / self.x_step
             V[odd] = _shortened(targets, largest)[0] / self.y_step
-            U[odd[~sane]] = 0.0
+            Y = Y.copy()
+            Y[odd] = targets
         np.rint(U, out=U)
         np.rint(V, out=V)
         # A row that broke its length all the same would count for nothing rather than
         # for too much.
-        broken = (_squares(U) > LENGTH**2) | (_squares(V) > LENGTH**2)
-        if broken.any():
-            U[broken], V[broken] = 0.0, 0.0
-        return GridRows(U, V, int(odd.size) - n_dropped, n_dropped)
+        present &= (_squares(U) <= LENGTH**2) & (_squares(V) <= LENGTH**2)
+        if not present.all():
+            U[~present], V[~present] = 0.0, 0.0
+        return GridRows(U, V, Y, present, int(np.count_nonzero(present[odd])))
 
 
 def _shortened(rows: Array, bound: float) -> tuple[Array, Array]:

@@ -126,7 +126,9 @@ class Curator:
             seen=seen,
         )
         self.past[request.key] = found
-        log.info(
+        level = logging.INFO if request.question.server_round == 1 else logging.DEBUG
+        log.log(
+            level,
             "Private release: %d rows, of which %d were shortened to the bounds and %d "
             "without finite numbers left out. This stays with the client.",
             seen.total,

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..errors import PrivacyError, PrivacyWarning
 from .accounting import classical_multiplier, epsilon_of, noise_multiplier
-from .refinement import refinement_shares
-from .shares import Shares, one_shot_shares
+from .shares import Shares, one_shot_shares, refinement_shares
 
 __all__ = [
     "CALIBRATIONS",

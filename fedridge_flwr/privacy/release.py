@@ -15,6 +15,7 @@ from ..rows import Array, Block, Rows
 from ..triangle import upper_triangle
 from .bounds import EXACT_ROWS, LENGTH, Bounds, GridRows
 from .mechanism import DifferentialPrivacy
+from .residuals import residual_sums
 from .sampler import RandomBytes, discrete_gaussian
 
 __all__ = ["Layout", "Question", "RowsSeen", "make_release"]
@@ -32,7 +33,8 @@ class Question:
     server_round : int
         From 1 to the rounds of the mechanism.
     coef : ndarray, optional
-        In residual refinement, the present coefficients on grid features.
+        In residual refinement, the present coefficients, that of the constant feature
+        last.
     clip : float
         In residual refinement, the bound on residuals.
     """
@@ -68,9 +70,9 @@ class Layout:
             "gram": width * (width + 1) // 2,
             "moment": width * t,
             "target_gram": t * (t + 1) // 2,
-            "gradient": width,
-            "inside": 1,
             "count": 1,
+            "trace": 1,
+            "residual": width + 1,
         }
         return {block: known[block] for block in self._blocks}
 
@@ -194,4 +196,13 @@ def _block_sum(
         return (grid.X.T @ grid.Y).ravel()
     if name == "target_gram":
         return upper_triangle(grid.Y.T @ grid.Y)
-    raise PrivacyError(f"unknown block {name!r}.")
+    if name == "count":
+        return np.array([np.count_nonzero(grid.present) * LENGTH**2])
+    if name == "trace":
+        return np.array([np.einsum("ij,ij->", grid.X, grid.X)])
+    coef = np.zeros(layout.bounds.width) if question.coef is None else question.coef
+    if coef.shape != (layout.bounds.width,) or not question.clip > 0:
+        raise PrivacyError("the question about residuals does not fit the rows.")
+    if layout.bounds.n_targets != 1:
+        raise PrivacyError("residual refinement is for one target.")
+    return residual_sums(grid, layout.bounds, coef, question.clip)

@@ -9,7 +9,16 @@ from ..words import counted
 from .mechanism import DifferentialPrivacy
 from .statistics import PrivateStatistics
 
-__all__ = ["PrivacyReport", "privacy_report"]
+__all__ = [
+    "EXPERIMENTAL",
+    "PrivacyReport",
+    "gram_is_noise",
+    "privacy_report",
+    "what_helps",
+]
+
+_MANY = 20
+"""Up to so many features the one-shot release is accurate at epsilon 1."""
 
 _PROTECTS = {
     "local": "from everybody, the server included: noise is added where the rows are",
@@ -104,29 +113,50 @@ class PrivacyReport:
         return "\n".join(f"  {name:<11}  {value}" for name, value in self.rows())
 
 
+EXPERIMENTAL = (
+    "residual refinement is experimental: it answers for medians rather than means "
+    "where residuals are skewed, and is weak where features are correlated and epsilon "
+    "is small"
+)
+
+
+def gram_is_noise(privacy: DifferentialPrivacy) -> str:
+    """Return what a Gram matrix means whose noise is larger than itself."""
+    return (
+        f"the Gram matrix is mostly noise at epsilon {privacy.epsilon:g}: the "
+        "eigenvalues of the noise are above its average one, so coefficients are "
+        "shrunk hard"
+    )
+
+
+def what_helps(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> str:
+    """Return what would make the answer more accurate."""
+    options = []
+    if stats.n_features > _MANY:
+        options.append(f"fewer features (now {stats.n_features}; {_MANY} work well)")
+    if privacy.rounds == 1:
+        options.append("more rounds (rounds=20, experimental)")
+    if privacy.trust == "local":
+        options.append("secure sums or a trusted server instead of local noise")
+    options.append(f"a larger epsilon (now {privacy.epsilon:g})")
+    return "; or ".join(options)
+
+
 def privacy_report(
     privacy: DifferentialPrivacy,
-    stats: PrivateStatistics,
     *,
-    mostly_noise: bool,
-    count: float | None,
+    n_clients: int,
+    n_rows: int | None,
     deviations: dict[str, float],
-    notes: Sequence[str] = (),
+    damage: Sequence[str] = (),
+    advice: Sequence[str] = (),
 ) -> PrivacyReport:
-    """Write the report of a fit."""
-    damage = list(notes)
-    advice = []
-    if mostly_noise:
-        damage.append(
-            f"the Gram matrix is mostly noise at epsilon {privacy.epsilon:g}: the "
-            "eigenvalues of the noise are above its average one, so coefficients are "
-            "shrunk hard"
-        )
-        advice.append(_advice(privacy, stats.n_features))
-    if count is not None and privacy.delta >= 1.0 / max(count, 1.0):
+    """Write the report of a fit; the number of rows is a noisy one."""
+    damage, advice = list(damage), list(advice)
+    if n_rows is not None and privacy.delta >= 1.0 / max(n_rows, 1):
         damage.append(
             f"delta {privacy.delta:g} is not below one over the number of rows (about "
-            f"{count:.0f}): it would allow to publish a record now and then"
+            f"{n_rows}): it would allow to publish a record now and then"
         )
         advice.append("choose delta far below one over the number of rows")
     if privacy.calibration == "paper":
@@ -142,22 +172,10 @@ def privacy_report(
         estimator=privacy.estimator if privacy.rounds == 1 else "refinement",
         noise_multiplier=privacy.noise_multiplier,
         releases=privacy.rounds,
-        n_clients=stats.n_clients,
+        n_clients=n_clients,
         deviations=deviations,
         x_norm_bound=privacy.x_norm_bound,
         y_bound=privacy.y_bound,
         damage=damage,
         advice=advice,
     )
-
-
-def _advice(privacy: DifferentialPrivacy, n_features: int) -> str:
-    options = []
-    if n_features > 20:
-        options.append(f"fewer features (now {n_features}; 20 or less work well)")
-    if privacy.rounds == 1:
-        options.append("more rounds (rounds=20, experimental)")
-    if privacy.trust == "local":
-        options.append("secure sums or a trusted server instead of local noise")
-    options.append(f"a larger epsilon (now {privacy.epsilon:g})")
-    return "; or ".join(options)

@@ -9,11 +9,18 @@ from numbers import Real
 
 from ..errors import PrivacyError
 
-__all__ = ["Shares", "one_shot_shares"]
+__all__ = ["Shares", "one_shot_shares", "refinement_shares"]
 
 _DEFAULT = {"gram": 0.5, "moment": 0.5}
 _KNOWN = ("gram", "moment", "target_gram")
 _TOLERANCE = 1e-9
+
+# In refinement. Count and trace are single numbers: a hundredth each leaves 17% of
+# error in 8,000 records of 20 clients at epsilon 0.1. Rounds learn the curvature by
+# themselves, so G is worth less the more there are: a tenth for three, 4% for twenty.
+_COUNT = 0.01
+_TRACE = 0.01
+_GRAM = 0.2
 
 
 @dataclass(frozen=True)
@@ -77,3 +84,23 @@ def one_shot_shares(split: Mapping[str, float] | None) -> Shares:
             f"the shares of budget_split must add up to 1, got {total!r}."
         )
     return Shares({block: float(share) / total for block, share in split.items()})
+
+
+def refinement_shares(rounds: int, server_round: int) -> Shares:
+    """Return the shares of one round of residual refinement.
+
+    All rounds have the same share for residuals: as long as the model explains them the
+    error falls by the same factor per share, and later their order does not matter.
+
+    Examples
+    --------
+    >>> sum(sum(refinement_shares(5, t).of.values()) for t in range(1, 6))
+    1.0
+    """
+    gram = _GRAM / math.sqrt(rounds + 1)
+    residual = (1.0 - _COUNT - _TRACE - gram) / rounds
+    if server_round > 1:
+        return Shares({"residual": residual})
+    return Shares(
+        {"count": _COUNT, "trace": _TRACE, "gram": gram, "residual": residual}
+    )

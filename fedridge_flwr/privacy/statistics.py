@@ -14,7 +14,7 @@ from ..errors import PrivacyError, StatisticsError
 from ..rows import Array
 from ..triangle import from_upper
 from ..words import counted
-from .bounds import Bounds
+from .bounds import LENGTH, Bounds
 from .mechanism import DifferentialPrivacy
 from .release import Layout
 from .sampler import RandomBytes
@@ -151,6 +151,21 @@ class PrivateStatistics:
         return packed * self.bounds.x_step**2
 
     @property
+    def count(self) -> float:
+        """Noisy number of rows, in residual refinement."""
+        return float(self.blocks["count"][0]) / LENGTH**2
+
+    @property
+    def trace(self) -> float:
+        """Noisy sum of squared lengths of rows, in residual refinement."""
+        return float(self.blocks["trace"][0]) * self.bounds.x_step**2
+
+    @property
+    def residual(self) -> Array:
+        """Noisy sum of what rows answer about residuals, the cosines last."""
+        return self.blocks["residual"] / LENGTH**2
+
+    @property
     def moment(self) -> Array:
         """Noisy moments of shape (features, targets)."""
         unit = self.bounds.x_step * self.bounds.y_step
@@ -167,17 +182,17 @@ class PrivateStatistics:
     @property
     def gram_sd(self) -> float:
         """Deviation of the noise on the diagonal of `gram`; off it, over sqrt 2."""
-        return self._sd("gram") * self.bounds.x_step**2
+        return self.deviation("gram") * self.bounds.x_step**2
 
     @property
     def moment_sd(self) -> float:
         """Deviation of the noise on every moment."""
-        return self._sd("moment") * self.bounds.x_step * self.bounds.y_step
+        return self.deviation("moment") * self.bounds.x_step * self.bounds.y_step
 
     @property
     def target_gram_sd(self) -> float:
         """Deviation of the noise on the diagonal of `target_gram`."""
-        return self._sd("target_gram") * self.bounds.y_step**2
+        return self.deviation("target_gram") * self.bounds.y_step**2
 
     @property
     def noise_factor(self) -> float:
@@ -187,7 +202,8 @@ class PrivateStatistics:
             return 1.0 if self.server_noise else 0.0
         return privacy.client_part * sqrt(self.n_clients)
 
-    def _sd(self, block: str) -> float:
+    def deviation(self, block: str) -> float:
+        """Return the deviation of the noise on a block, in units of the grid."""
         return float(self.layout.deviations(block)[0]) * self.noise_factor
 
     def __repr__(self) -> str:
