@@ -1,4 +1,4 @@
-"""What the experiments compare: problems, methods, and the paper's privacy."""
+"""What the experiments compare: problems and methods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from fedridge_simulations.method import (
     Method,
     stock_strategies,
 )
-from fedridge_simulations.paper_privacy import algorithm_2, noise_sd, true_epsilon
 from fedridge_simulations.problem import Problem, client_rows, pooled_rows
 from fedridge_simulations.projection_matrix import project, projection_matrix
 from fedridge_simulations.run import run_cell
@@ -212,33 +211,3 @@ def test_nodes_that_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedridge_simulations.cohort._CONNECT_SECONDS", 0.01)
     with pytest.raises(NotEnoughClientsError, match="num-supernodes=3"):
         Federation(InProcessGrid([]), 3)
-
-
-# ---- the paper's privacy -------------------------------------------------------------
-
-
-def test_algorithm_2_adds_symmetric_noise_of_the_papers_size() -> None:
-    X, y = np.zeros((3, 200)), np.zeros(3)
-    gram, moment = algorithm_2(X, y, 2.0, 1e-5, np.random.default_rng(0))
-    tau = noise_sd(2.0, 1e-5)
-    np.testing.assert_array_equal(gram, gram.T)
-    upper = gram[np.triu_indices(200, 1)]
-    assert upper.std() == pytest.approx(tau / np.sqrt(2), rel=0.02)
-    assert np.diagonal(gram).std() == pytest.approx(tau, rel=0.2)
-    assert moment.std() == pytest.approx(tau, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("claimed", "true"),
-    [(0.1, 0.089), (0.5, 0.514), (1, 1.10), (2, 2.37), (5, 6.82), (10, 16.1)],
-)
-def test_algorithm_2s_true_epsilon_for_unit_rows(claimed: float, true: float) -> None:
-    found = true_epsilon(noise_sd(claimed, 1e-5), np.sqrt(2), 1e-5)
-    assert found == pytest.approx(true, rel=6e-3)
-
-
-def test_true_epsilon_is_monotone_and_survives_extremes() -> None:
-    values = [true_epsilon(1.0, s, 1e-5) for s in (1e-6, 0.1, 1.0, 10.0, 1e3)]
-    assert values == sorted(values)
-    assert values[0] == 0.0
-    assert values[-1] == pytest.approx(1e6 / 2, rel=0.02)

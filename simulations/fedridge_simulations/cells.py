@@ -41,7 +41,7 @@ class Cell:
         method = self.method
         if not (method.epsilon or method.tuned):
             method = replace(method, rounds=0)
-        return json.dumps([asdict(self.problem), asdict(method)], sort_keys=True)
+        return json.dumps([asdict(self.problem), method.to_json()], sort_keys=True)
 
 
 @dataclass
@@ -171,7 +171,7 @@ class Store:
                 entries.append(
                     {
                         "problem": asdict(cell.problem),
-                        "method": asdict(cell.method),
+                        "method": cell.method.to_json(),
                         "outcome": outcome.to_json(),
                     }
                 )

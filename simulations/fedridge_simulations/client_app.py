@@ -27,11 +27,13 @@ from flwr.clientapp import ClientApp
 
 from fedridge_flwr.app.descent import gradient_steps
 from fedridge_flwr.flower import ridge_client_app
+from fedridge_flwr.flower.private import forget_releases
 from fedridge_flwr.flower.wire import PROTOCOL_KEY
 from fedridge_flwr.triangle import upper_triangle
 
 from .cells import Cell
-from .method import Method
+from .clipped_descent import private_step, step_noise_sd
+from .method import CLIPPED_FEDAVG, Method
 from .paper_privacy import algorithm_2, gradient_noise_sd
 from .problem import ClientRows, Problem, client_rows
 from .projection_matrix import project
@@ -80,6 +82,8 @@ def announce(message: Message, context: Context) -> Message:
     record = message.content.config_records.get(_STATE)
     if record is not None:
         context.state[_STATE] = record
+        # Rows are made up, and what another cell released of them is another story.
+        forget_releases(context)
         # Whichever process a client runs in next has its rows: all of them are made.
         problem = _cell(context).problem
         for each in range(problem.clients):
@@ -100,6 +104,8 @@ def train(message: Message, context: Context) -> Message:
         return _ridge(message, context)
     rows, method = _rows(context), cell.method
     (coef,) = message.content.array_records["arrays"].to_numpy_ndarrays()
+    if method.name == CLIPPED_FEDAVG:
+        return _reply(message, _private_training(cell, rows, coef), {"num-examples": 1})
     server_round = int(config["server-round"])  # type: ignore[arg-type]
     with np.errstate(over="ignore", invalid="ignore"):
         (trained,) = gradient_steps(
@@ -123,6 +129,23 @@ def train(message: Message, context: Context) -> Message:
         residual = rows.X @ coef - rows.y
         metrics["train_loss"] = float(residual @ residual / (2 * len(residual)))
     return _reply(message, trained, metrics)
+
+
+def _private_training(cell: Cell, rows: ClientRows, coef: Any) -> Any:
+    """Return the model after one private step; the noise has no seed."""
+    method, problem = cell.method, cell.problem
+    return private_step(
+        rows.X,
+        rows.y,
+        np.asarray(coef, dtype=np.float64),
+        step=method.learning_rate,
+        clip=method.clip,
+        noise_sd=step_noise_sd(
+            method.epsilon, method.delta, method.clip, method.rounds
+        ),
+        rows=problem.rows - problem.test_rows,
+        rng=np.random.default_rng(),
+    )
 
 
 @app.query("product")

@@ -23,6 +23,8 @@ _COLOURS = {
     "Algorithm 2": "#009E73",
     "FedAvg": "#0072B2",
     "DP-FedAvg": "#0072B2",
+    "Private One-Shot": "#009E73",
+    "Clipped DP-FedAvg": "#0072B2",
     "FedProx": "#D55E00",
     "Conjugate gradients": "#CC79A7",
     "Best gradient step": "#E69F00",
@@ -64,6 +66,18 @@ def style(method: Method) -> dict[str, Any]:
         look |= {"ls": "-", "marker": "o"}
     else:
         look |= {"ls": "-", "marker": "*", "ms": 10}
+    if method.epsilon and not method.private:
+        look |= {"ls": (0, (4, 2)), "label": f"{method.label}, not private"}
+    if method.name == "Refinement":
+        few = method.rounds < 10
+        look |= {"color": "#D55E00", "marker": "D" if few else "o", "ms": 5}
+        look |= {"mfc": "white"} if few else {}
+    if method.name == "Clipped DP-FedAvg":
+        look |= {"marker": "s", "ms": 6}
+    if method.trust == "server":
+        look |= {"color": "#56B4E9"}
+    if method.estimator == "ridge_floor":
+        look |= {"color": "#E69F00", "marker": "v", "ms": 6}
     if method.tuned:
         look |= {"ls": ":", "marker": "^"}
     if method.sampled:

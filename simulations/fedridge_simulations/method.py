@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from flwr.serverapp import strategy as flower_strategies
 
-__all__ = ["BOTH_READINGS", "CENTRALIZED", "ONE_SHOT", "SCALED", "UNSCALED"]
-__all__ += ["Method", "stock_strategies"]
+__all__ = ["BOTH_READINGS", "CENTRALIZED", "CLIPPED_FEDAVG", "ONE_SHOT", "SCALED"]
+__all__ += ["UNSCALED", "Method", "stock_strategies"]
 
 SCALED, UNSCALED = "σ/n", "σ"
 BOTH_READINGS = (SCALED, UNSCALED)
+CLIPPED_FEDAVG = "Clipped DP-FedAvg"
+
+_ESTIMATORS = {
+    "noise_aware": "noise-aware",
+    "ridge_floor": "ridge floor",
+    "plain": "plain solve",
+}
 
 
 @dataclass(frozen=True)
@@ -36,9 +44,17 @@ class Method:
     sampled : int
         Clients asked in each round; 0 is all.
     epsilon, delta : float
-        Nominal privacy, for the methods of the privacy experiment.
+        Privacy, for the methods of the privacy experiment; nominal without `trust`.
     projection : int
         Dimension of a random projection; 0 is none.
+    trust : str
+        Who is trusted by a method that is really private: "local" is nobody, "server"
+        the server. Empty for all others.
+    estimator, x_norm_bound, y_bound
+        Those of `DifferentialPrivacy`.
+    clip, tail
+        Bound on the gradient of a record, and whether the models of the last half of
+        the rounds are averaged; with `learning_rate` set by tuning, not by the cell.
     """
 
     name: str
@@ -53,6 +69,26 @@ class Method:
     epsilon: float = 0.0
     delta: float = 0.0
     projection: int = 0
+    trust: str = ""
+    estimator: str = ""
+    x_norm_bound: float = 0.0
+    y_bound: float = 0.0
+    clip: float = 0.0
+    tail: bool = False
+
+    @property
+    def private(self) -> bool:
+        """Whether its epsilon and delta are what a record really has."""
+        return bool(self.trust)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings by name.
+
+        Those that only private methods have are left out where they are not set, so
+        that cells from before they existed keep their keys.
+        """
+        later = {f.name: f.default for f in fields(self) if f.name in _LATER}
+        return {k: v for k, v in asdict(self).items() if v != later.get(k, ...)}
 
     def local_penalty(self, alpha: float, rows: int) -> float:
         """Return the penalty beside a client's mean loss, of all clients' `rows`."""
@@ -61,7 +97,15 @@ class Method:
     @property
     def label(self) -> str:
         """Name for tables and legends, without rounds and swept settings."""
+        if self.name == "Refinement":
+            return f"Refinement, {self.rounds} rounds"
+        if self.name == CLIPPED_FEDAVG:
+            return f"DP-FedAvg-{self.rounds}, clipped"
         details = []
+        if self.estimator:
+            details.append(_ESTIMATORS[self.estimator])
+        if self.trust == "server":
+            details.append("trusted server")
         if self.batch_size:
             details.append(f"batches of {self.batch_size}")
         if self.sampled:
@@ -74,6 +118,8 @@ class Method:
             details.append("σ unscaled")
         return f"{self.name} ({', '.join(details)})" if details else self.name
 
+
+_LATER = ("trust", "estimator", "x_norm_bound", "y_bound", "clip", "tail")
 
 ONE_SHOT = Method("One-Shot")
 CENTRALIZED = Method("Centralized", rounds=0)

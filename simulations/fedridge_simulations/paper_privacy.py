@@ -10,31 +10,25 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
+
+from fedridge_flwr.privacy.accounting import (
+    classical_multiplier,
+    compose,
+    epsilon_of,
+)
 
 from .method import Method
 from .problem import Array
 
-__all__ = ["algorithm_2", "gradient_noise_sd", "noise_sd", "true_epsilon"]
-
-
-def noise_sd(epsilon: float, delta: float) -> float:
-    """Return the paper's tau = sqrt(2 ln(1.25/delta)) / epsilon.
-
-    Examples
-    --------
-    >>> round(noise_sd(1.0, 1e-5), 2)
-    4.84
-    """
-    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+__all__ = ["algorithm_2", "exact_cost", "gradient_noise_sd", "one_shot_cost"]
+__all__ += ["theorem_cost"]
 
 
 def algorithm_2(
     X: Array, y: Array, epsilon: float, delta: float, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Return (G + E, h + e) of the paper's Algorithm 2."""
-    sd, d = noise_sd(epsilon, delta), X.shape[1]
+    sd, d = classical_multiplier(epsilon, delta), X.shape[1]
     noise = rng.normal(scale=sd, size=(d, d))
     moment_noise = rng.normal(scale=sd, size=d)
     return X.T @ X + (noise + noise.T) / 2, X.T @ y + moment_noise
@@ -48,29 +42,45 @@ def gradient_noise_sd(method: Method, rows: int) -> float:
     """
     if not method.epsilon:
         return 0.0
-    return noise_sd(method.epsilon / math.sqrt(method.rounds), method.delta) / rows
+    each = method.epsilon / math.sqrt(method.rounds)
+    return classical_multiplier(each, method.delta) / rows
 
 
-def true_epsilon(sd: float, sensitivity: float, delta: float) -> float:
-    """Return the epsilon that Gaussian noise of this deviation really gives.
+def one_shot_cost(epsilon: float, delta: float, change: float) -> float:
+    """Return the true epsilon of Algorithm 2 where a row changes (G, h) by `change`.
 
-    The exact trade-off of the Gaussian mechanism, solved for epsilon at `delta`.
+    G and h leave together, so a row and target of norm 1 change them by sqrt(2).
 
     Examples
     --------
-    >>> round(true_epsilon(3.731, 1.0, 1e-5), 2)
-    1.0
+    >>> round(one_shot_cost(1.0, 1e-5, math.sqrt(2)), 2)
+    1.1
     """
-    mu = sensitivity / sd
+    return epsilon_of(change / classical_multiplier(epsilon, delta), delta)
 
-    def excess(epsilon: float) -> float:
-        first = log_ndtr(mu / 2 - epsilon / mu)
-        second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-        if second >= first:
-            return -math.log(delta) - 800.0
-        return float(first + math.log(-math.expm1(second - first)) - math.log(delta))
 
-    high = mu * mu / 2 + mu * 10 + 10
-    if excess(0.0) <= 0:
-        return 0.0
-    return float(brentq(excess, 0.0, high, xtol=1e-10, rtol=1e-12))
+def theorem_cost(epsilon: float, delta: float, rounds: int) -> float:
+    """Return what rounds of epsilon / sqrt(rounds) cost by the paper's theorem.
+
+    Its sqrt(2 R ln(1/delta)) e + R e (exp(e) - 1), with e for epsilon / sqrt(R).
+
+    Examples
+    --------
+    >>> round(theorem_cost(1.0, 1e-5, 100), 2)
+    5.85
+    """
+    each = epsilon / math.sqrt(rounds)
+    spread = math.sqrt(2 * rounds * math.log(1 / delta)) * each
+    return spread + rounds * each * math.expm1(each)
+
+
+def exact_cost(epsilon: float, delta: float, rounds: int) -> float:
+    """Return what the same rounds really cost, with the paper's tau and sensitivity 1.
+
+    Examples
+    --------
+    >>> round(exact_cost(1.0, 1e-5, 100), 2)
+    0.75
+    """
+    each = 1.0 / classical_multiplier(epsilon / math.sqrt(rounds), delta)
+    return epsilon_of(compose([each] * rounds), delta)

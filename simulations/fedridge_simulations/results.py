@@ -28,6 +28,21 @@ class Spread:
     trials: int
     otherwise: str = "not run"
 
+    @property
+    def error(self) -> float:
+        """Standard error of the mean, not a number for one trial."""
+        return self.sd / math.sqrt(self.trials) if self.trials else math.nan
+
+    def mean_text(self, digits: int = 4) -> str:
+        """Return mean ± standard error, or that it diverged.
+
+        Examples
+        --------
+        >>> Spread(0.010171, 0.000632, 10).mean_text()
+        '0.0102 ± 0.0002'
+        """
+        return replace(self, sd=self.error).text(digits)
+
     def text(self, digits: int = 5) -> str:
         """Return mean ± sd, or that it diverged.
 
@@ -85,6 +100,8 @@ class Results:
         """Return the outcomes that are there, by trial."""
         s = self.settings
         trials = s.iterative_trials if method.penalty else s.trials
+        if method.private:
+            trials = s.private_trials
         found = {
             trial: self._store.find(Cell(s.problem(trial, **axis), method))
             for trial in range(trials)

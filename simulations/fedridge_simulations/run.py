@@ -15,11 +15,14 @@ from flwr.serverapp import strategy as flower_strategies
 
 from fedridge_flwr import FedRidge
 from fedridge_flwr.flower.exchange import ask
+from fedridge_flwr.privacy import DifferentialPrivacy
 from fedridge_flwr.triangle import from_upper
 
 from .cells import Cell, Outcome
 from .cohort import TIMEOUT, Cohort, Federation, quiet
-from .method import stock_strategies
+from .honest import gram_noise_sd, levels
+from .method import CLIPPED_FEDAVG, Method, stock_strategies
+from .private_tuning import tail_rounds, tuned_choice
 from .problem import Array, centralized, pooled_rows
 from .projection_matrix import projection_matrix
 from .tuning import tuned_learning_rate
@@ -27,6 +30,7 @@ from .tuning import tuned_learning_rate
 __all__ = ["run_cell"]
 
 _MARK_EVERY = 10
+_FEDAVGS = ("DP-FedAvg", CLIPPED_FEDAVG)
 
 
 class _Trace:
@@ -87,15 +91,27 @@ def run_cell(cell: Cell, federation: Federation) -> Outcome:
     if name == "Centralized":
         return _centralized(cell)
     with quiet():
+        cell, chosen = _tuned(cell)
         # Rows and oracle are made before the clock starts.
         _Trace(cell, None)
-        if cell.method.tuned:
-            best = tuned_learning_rate(cell.problem, cell.method)
-            cell = replace(cell, method=replace(cell.method, learning_rate=best))
         outcome = _OWN.get(name, _stock)(cell, federation.cohort(cell))
-    if cell.method.tuned:
-        outcome.facts["learning_rate"] = cell.method.learning_rate
+    outcome.facts |= chosen
+    if cell.method.private:
+        outcome.facts |= levels(cell.problem, centralized(cell.problem))
     return outcome
+
+
+def _tuned(cell: Cell) -> tuple[Cell, dict[str, Any]]:
+    """Return the cell with the settings that are tuned, and what was chosen."""
+    method = cell.method
+    if method.tuned:
+        best = tuned_learning_rate(cell.problem, method)
+        method = replace(method, learning_rate=best)
+        return replace(cell, method=method), {"learning_rate": best}
+    if method.name == CLIPPED_FEDAVG:
+        choice = tuned_choice(cell.problem, method)
+        return replace(cell, method=choice.of(method)), choice.facts()
+    return cell, {}
 
 
 def _centralized(cell: Cell) -> Outcome:
@@ -111,7 +127,10 @@ def _one_shot(cell: Cell, cohort: Cohort) -> Outcome:
     problem, method = cell.problem, cell.method
     trace = _Trace(cell, cohort)
     strategy = FedRidge(
-        alpha=problem.alpha, fit_intercept=False, min_available_nodes=problem.clients
+        alpha=problem.alpha,
+        fit_intercept=False,
+        min_available_nodes=problem.clients,
+        privacy=_privacy(method) if method.private else None,
     )
     strategy.start(cohort, timeout=TIMEOUT)
     seconds = trace.seconds
@@ -124,13 +143,28 @@ def _one_shot(cell: Cell, cohort: Cohort) -> Outcome:
     # One round: nothing to read off, and nothing repeated in the file.
     outcome.mse_by_round, outcome.distance_by_round, outcome.marks = [], [], {}
     outcome.seconds = seconds
+    if method.private and method.rounds == 1:
+        gram = np.asarray(strategy.statistics_.gram)
+        outcome.facts["gram_noise_sd"] = gram_noise_sd(problem, method, gram)
     return outcome
+
+
+def _privacy(method: Method) -> DifferentialPrivacy:
+    return DifferentialPrivacy(
+        method.epsilon,
+        method.delta,
+        x_norm_bound=method.x_norm_bound,
+        y_bound=method.y_bound,
+        trust=method.trust,
+        rounds=method.rounds,
+        estimator=method.estimator or "noise_aware",
+    )
 
 
 def _stock(cell: Cell, cohort: Cohort) -> Outcome:
     """Run one of Flower's own strategies, unmodified."""
     method, clients = cell.method, cell.problem.clients
-    name = "FedAvg" if method.name == "DP-FedAvg" else method.name
+    name = "FedAvg" if method.name in _FEDAVGS else method.name
     if name not in stock_strategies():
         raise ValueError(f"no method {name!r}")
     asked = method.sampled or clients
@@ -147,13 +181,16 @@ def _stock(cell: Cell, cohort: Cohort) -> Outcome:
     strategy = getattr(flower_strategies, name)(**settings)
     # Flower samples clients with Python's own generator.
     random.seed(cell.problem.seed)
-    trace = _Trace(cell, cohort)
+    trace, tail = _Trace(cell, cohort), list[Array]()
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         if server_round == 0:
             return MetricRecord()
-        (coef,) = arrays.to_numpy_ndarrays()
-        return MetricRecord({"test-mse": trace.add(np.asarray(coef, dtype=np.float64))})
+        coef = np.asarray(arrays.to_numpy_ndarrays()[0], dtype=np.float64)
+        if method.tail and server_round in tail_rounds(method.rounds):
+            tail.append(coef)
+            coef = np.mean(tail, axis=0)
+        return MetricRecord({"test-mse": trace.add(coef)})
 
     strategy.start(
         grid=cohort,
@@ -217,6 +254,8 @@ def _conjugate_gradients(cell: Cell, cohort: Cohort) -> Outcome:
 _OWN: dict[str, Callable[[Cell, Cohort], Outcome]] = {
     "One-Shot": _one_shot,
     "Projected One-Shot": _one_shot,
+    "Private One-Shot": _one_shot,
+    "Refinement": _one_shot,
     "Algorithm 2": _algorithm_2,
     "Best gradient step": _gradient_step,
     "Conjugate gradients": _conjugate_gradients,

@@ -24,6 +24,7 @@ __all__ = [
 
 SIZES = ("paper", "quick", "toy")
 _PENALTIES = {"scaled": SCALED, "unscaled": UNSCALED}
+_TRIALS = ("trials", "iterative_trials", "private_trials")
 _PROBLEM_FIELDS = (
     "clients",
     "rows",
@@ -45,11 +46,13 @@ class SettingsError(FedRidgeError):
 class Settings:
     """Everything a run-config can change; a tuple of several values is swept.
 
-    The defaults are the paper's (section V-A), with `alpha` for its sigma.
+    The defaults are the paper's (section V-A), with `alpha` for its sigma. Methods that
+    are really private run only where they have trials.
     """
 
     trials: int = 5
     iterative_trials: int = 5
+    private_trials: int = 0
     seed: int = 0
     methods: tuple[str, ...] = ("FedAvg", "FedProx")
     penalty: tuple[str, ...] = BOTH_READINGS
@@ -152,7 +155,7 @@ def override(defaults: Settings, run_config: Mapping[str, Any]) -> Settings:
         value = run_config.get(key, "")
         if value == "" and not isinstance(value, bool):
             continue
-        if field.name in ("trials", "iterative_trials", "seed"):
+        if field.name in (*_TRIALS, "seed"):
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not whole or value < 0:
                 _refuse(key, "a whole number of at least 0 (0: the default)", value)
@@ -162,8 +165,9 @@ def override(defaults: Settings, run_config: Mapping[str, Any]) -> Settings:
             changes[field.name] = _names(key, value)
         else:
             changes[field.name] = _numbers(key, value, getattr(defaults, field.name))
-    if "trials" in changes and "iterative_trials" not in changes:
-        changes["iterative_trials"] = min(changes["trials"], defaults.iterative_trials)
+    for name in _TRIALS[1:]:
+        if "trials" in changes and name not in changes:
+            changes[name] = min(changes["trials"], getattr(defaults, name))
     return replace(defaults, **changes)
 
 

@@ -1,4 +1,4 @@
-"""Experiment 5: the paper's private methods, which are not private."""
+"""Experiment 5: the paper's private methods, which are not, and some that are."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import numpy as np
 from ..cells import Cell
 from ..experiment import Experiment, as_in_the_paper, head_to_head, only_fedavg
 from ..figures import axes, oracle_line, series
+from ..honest import honest_cells, methods, release
+from ..honest_tables import honest_claims, honest_tables, honest_verdict, level
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
-from ..paper_privacy import noise_sd, true_epsilon
+from ..paper_privacy import one_shot_cost
 from ..problem import pooled_rows
 from ..results import Results
 from ..settings import TOY, Settings
 from ..tables import Claim, same, table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["EXPERIMENT"]
@@ -35,6 +38,7 @@ _CLAIMED = {
 _SIZES = {
     "paper": Settings(
         iterative_trials=3,
+        private_trials=10,
         epsilon=(0.1, 0.5, 1.0, 2.0, 5.0, 10.0),
         rounds=(100,),
         methods=("FedAvg",),
@@ -42,12 +46,13 @@ _SIZES = {
     "quick": Settings(
         trials=3,
         iterative_trials=1,
+        private_trials=1,
         epsilon=(0.1, 1.0, 10.0),
         penalty=(SCALED,),
         rounds=(100,),
         methods=("FedAvg",),
     ),
-    "toy": replace(TOY, epsilon=(1.0, 10.0), methods=("FedAvg",)),
+    "toy": replace(TOY, private_trials=1, epsilon=(1.0, 10.0), methods=("FedAvg",)),
 }
 
 
@@ -72,36 +77,34 @@ def _cells(settings: Settings) -> list[Cell]:
         for penalty in settings.penalty
     ]
     releases = [_release(settings, epsilon) for epsilon in settings.epsilon]
-    return head_to_head(settings, training, releases)
+    return head_to_head(settings, training, releases) + honest_cells(settings)
 
 
 def _unit_epsilon(settings: Settings, epsilon: float) -> float:
-    """Return Algorithm 2's true epsilon for rows and targets of norm 1.
-
-    G and h leave together, so one row changes them by sqrt(2), not by 1.
-    """
-    delta = settings.one("delta")
-    return true_epsilon(noise_sd(epsilon, delta), math.sqrt(2.0), delta)
+    """Return Algorithm 2's true epsilon for rows and targets of norm 1."""
+    return one_shot_cost(epsilon, settings.one("delta"), math.sqrt(2.0))
 
 
 def _raw_epsilon(settings: Settings, epsilon: float) -> float:
     """Return the true epsilon for the rows the experiment really uses."""
-    delta = settings.one("delta")
     rows = pooled_rows(settings.problem(0))
     squares = np.square(rows.X).sum(axis=1)
     change = np.sqrt(squares**2 + squares * rows.y**2)
-    return true_epsilon(noise_sd(epsilon, delta), float(change.max()), delta)
+    return one_shot_cost(epsilon, settings.one("delta"), float(change.max()))
 
 
 def _verdict(results: Results) -> str:
     settings = results.settings
     low, high = min(settings.epsilon), max(settings.epsilon)
-    return (
+    nominal = (
         "As the paper runs it, Algorithm 2 is not private: a nominal ε of "
         f"{low:g} to {high:g} is really {_raw_epsilon(settings, low):,.0f} to "
         f"{_raw_epsilon(settings, high):,.0f} with rows as they are. Nor does "
         "DP-FedAvg clip anything."
     )
+    if not settings.private_trials:
+        return nominal
+    return f"{nominal} {honest_verdict(results)}"
 
 
 def _claims(results: Results) -> list[Claim]:
@@ -140,7 +143,7 @@ def _claims(results: Results) -> list[Claim]:
                 "gradient, our reading: the paper does not say, and nothing is clipped",
             )
         )
-    return claims
+    return claims + (honest_claims(results) if settings.private_trials else [])
 
 
 def _nearness(claimed: float, measured: float) -> str:
@@ -174,7 +177,7 @@ def _tables(results: Results) -> str:
         "true ε of Algorithm 2, unit rows",
         "true ε, rows as they are",
     ]
-    return (
+    nominal = (
         "**As in the paper, not private.**\n\n"
         + table(heads, rows)
         + f"\n\nTrue ε at δ = {settings.one('delta'):g} by the exact trade-off of the "
@@ -182,48 +185,82 @@ def _tables(results: Results) -> str:
         f"largest row of trial 0. {settings.trials} trials of Algorithm 2, "
         f"{settings.iterative_trials} of DP-FedAvg. The noise comes from a seed."
     )
+    if not settings.private_trials:
+        return nominal
+    return f"{nominal}\n\n{honest_tables(results)}"
 
 
 def _figures(results: Results) -> dict[str, Figure]:
+    both = results.settings.private_trials > 0
+    figure, panels = axes(2 if both else 1, width=12.0 if both else 7.4)
+    _nominal_panel(results, panels[0])
+    if both:
+        _honest_panel(results, panels[1])
+        low, high = (
+            f(p.get_ylim()[k] for p in panels) for k, f in ((0, min), (1, max))
+        )
+        for panel in panels:
+            panel.set_ylim(low, high)
+    return {"privacy": figure}
+
+
+def _nominal_panel(results: Results, axis: Axes) -> None:
     settings = results.settings
-    figure, (axis,) = axes(
-        title="Nominal privacy, as in the paper: neither method is private", width=7.4
-    )
     epsilons = list(settings.epsilon)
-    release = [results.mse(_release(settings, e)) for e in epsilons]
-    series(axis, epsilons, release, _release(settings, 1.0))
+    nominal = [_release(settings, e) for e in epsilons]
+    series(axis, epsilons, [results.mse(m) for m in nominal], nominal[0])
     for p in settings.penalty:
-        trained = [results.mse(_training(settings, p, e)) for e in epsilons]
-        series(axis, epsilons, trained, _training(settings, p, 1.0))
+        training = [_training(settings, p, e) for e in epsilons]
+        series(axis, epsilons, [results.mse(m) for m in training], training[0])
     claimed = [(e, *_CLAIMED[e]) for e in epsilons if e in _CLAIMED]
-    axis.plot(
-        [c[0] for c in claimed],
-        [c[1] for c in claimed],
-        "x",
-        color="#009E73",
-        label="claimed, One-Shot",
-    )
-    axis.plot(
-        [c[0] for c in claimed],
-        [c[2] for c in claimed],
-        "+",
-        color="#0072B2",
-        label="claimed, DP-FedAvg",
-    )
+    for column, mark, colour, name in (
+        (1, "x", "#009E73", "One-Shot"),
+        (2, "+", "#0072B2", "DP-FedAvg"),
+    ):
+        axis.plot(
+            [c[0] for c in claimed],
+            [c[column] for c in claimed],
+            mark,
+            color=colour,
+            label=f"claimed, {name}",
+        )
     oracle_line(axis, results.mse(CENTRALIZED).mean, "no noise")
+    _dress(axis, epsilons, "As in the paper: not private", "nominal ε")
+
+
+def _honest_panel(results: Results, axis: Axes) -> None:
+    settings = results.settings
+    epsilons = list(settings.epsilon)
+    shown = [
+        [method for method in methods(settings, e) if method.estimator != "plain"]
+        for e in epsilons
+    ]
+    for each in zip(*shown, strict=True):
+        series(axis, epsilons, [results.mse(m) for m in each], each[0])
+    any_release = release(settings, epsilons[-1])
+    null = level(results, "null_mse", any_release).mean
+    if math.isfinite(null):
+        axis.axhline(null, color="#555555", lw=1.2, ls="-.", label="predict the mean")
+    noiseless = level(results, "noiseless_mse", any_release).mean
+    if math.isfinite(noiseless):
+        oracle_line(axis, noiseless, "no noise")
+    _dress(axis, epsilons, "Private, exactly accounted", "ε")
+
+
+def _dress(axis: Axes, epsilons: list[float], title: str, x: str) -> None:
+    axis.set_title(title, fontsize=11)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xticks(epsilons, [f"{e:g}" for e in epsilons])
     axis.minorticks_off()
-    axis.set_xlabel("nominal ε")
+    axis.set_xlabel(x)
     axis.set_ylabel("test MSE")
     axis.legend(frameon=False, fontsize=8)
-    return {"privacy": figure}
 
 
 EXPERIMENT = Experiment(
     name="privacy",
-    title="Experiment 5: privacy, as in the paper, not private",
+    title="Experiment 5: privacy, as in the paper (not private) and private",
     sizes=_SIZES,
     cells=_cells,
     verdict=_verdict,

@@ -1,0 +1,129 @@
+"""The methods that are really private, at the same (epsilon, delta)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .cells import Cell
+from .method import CLIPPED_FEDAVG, Method
+from .problem import Array, Problem, pooled_rows
+from .settings import Settings
+
+__all__ = ["REFINEMENTS", "SMALL_EPSILON", "SMALL_FEATURES", "X_NORM", "Y_BOUND"]
+__all__ += ["SMALL_Y_BOUND", "clipped_fedavg", "gram_noise_sd", "honest_cells"]
+__all__ += ["levels", "methods", "refinement", "release", "small_release"]
+
+X_NORM = 1.1
+"""Public bound on the length of a row, over sqrt(features)."""
+
+Y_BOUND = 3.0
+REFINEMENTS = (3, 20)
+SMALL_FEATURES = (5, 10, 20)
+SMALL_EPSILON = 1.0
+SMALL_Y_BOUND = 2.0
+
+
+def _bounds(features: int, y_bound: float = Y_BOUND) -> dict[str, Any]:
+    x_norm_bound = round(X_NORM * math.sqrt(features), 6)
+    return {"x_norm_bound": x_norm_bound, "y_bound": y_bound}
+
+
+def release(
+    settings: Settings,
+    epsilon: float,
+    estimator: str = "noise_aware",
+    trust: str = "local",
+) -> Method:
+    """Return Private One-Shot: clipped sums with exactly the noise they need."""
+    return Method(
+        "Private One-Shot",
+        epsilon=epsilon,
+        delta=settings.one("delta"),
+        trust=trust,
+        estimator=estimator,
+        **_bounds(settings.one("features")),
+    )
+
+
+def small_release(settings: Settings, features: int) -> Method:
+    """Return Private One-Shot where there are few features."""
+    return Method(
+        "Private One-Shot",
+        epsilon=SMALL_EPSILON,
+        delta=settings.one("delta"),
+        trust="local",
+        estimator="noise_aware",
+        **_bounds(features, SMALL_Y_BOUND),
+    )
+
+
+def refinement(settings: Settings, epsilon: float, rounds: int) -> Method:
+    """Return residual refinement: the same epsilon, spread over some rounds."""
+    return Method(
+        "Refinement",
+        rounds=rounds,
+        epsilon=epsilon,
+        delta=settings.one("delta"),
+        trust="local",
+        **_bounds(settings.one("features")),
+    )
+
+
+def clipped_fedavg(settings: Settings, epsilon: float) -> Method:
+    """Return DP-FedAvg with clipped records and exact accounting, tuned."""
+    return Method(
+        CLIPPED_FEDAVG,
+        rounds=settings.one("rounds"),
+        local_epochs=1,
+        epsilon=epsilon,
+        delta=settings.one("delta"),
+        trust="local",
+    )
+
+
+def methods(settings: Settings, epsilon: float) -> list[Method]:
+    """Return all of them, in the order of the table."""
+    return [
+        *(
+            release(settings, epsilon, estimator)
+            for estimator in ("noise_aware", "ridge_floor", "plain")
+        ),
+        *(refinement(settings, epsilon, rounds) for rounds in REFINEMENTS),
+        clipped_fedavg(settings, epsilon),
+        release(settings, epsilon, trust="server"),
+    ]
+
+
+def honest_cells(settings: Settings) -> list[Cell]:
+    """Return the cells: every method at every epsilon, then the small problems."""
+    cells = []
+    for trial in range(settings.private_trials):
+        problem = settings.problem(trial)
+        for epsilon in settings.epsilon:
+            cells += [Cell(problem, method) for method in methods(settings, epsilon)]
+        for features in SMALL_FEATURES:
+            small = settings.problem(trial, features=features)
+            cells.append(Cell(small, small_release(settings, features)))
+    return cells
+
+
+def levels(problem: Problem, oracle: Array) -> dict[str, float]:
+    """Return the errors of the same trial to hold a private one against."""
+    rows = pooled_rows(problem)
+    null = float(((rows.y_test - rows.y.mean()) ** 2).mean())
+    return {"null_mse": null, "noiseless_mse": rows.test_error(oracle)}
+
+
+def gram_noise_sd(problem: Problem, method: Method, gram: Array) -> float:
+    """Return the deviation of the noise that a released G really has.
+
+    Measured against the sum of clipped rows, which nobody knows outside a simulation.
+    Noise of deviation s on the diagonal and s / sqrt(2) off it has an expected square
+    of s² d (d + 1) / 2.
+    """
+    X, d = pooled_rows(problem).X, problem.features
+    lengths = (X**2).sum(axis=1) ** 0.5
+    X = X * (method.x_norm_bound / lengths.clip(method.x_norm_bound))[:, None]
+    square = float(((gram - X.T @ X) ** 2).sum())
+    return math.sqrt(square / (d * (d + 1) / 2))
