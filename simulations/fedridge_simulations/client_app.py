@@ -132,7 +132,11 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _private_training(cell: Cell, rows: ClientRows, coef: Any) -> Any:
-    """Return the model after one private step; the noise has no seed."""
+    """Return the model after one private step.
+
+    The noise has no seed, but it is numpy's, in floating point: good for a baseline,
+    not for real records.
+    """
     method, problem = cell.method, cell.problem
     return private_step(
         rows.X,

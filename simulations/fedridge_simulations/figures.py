@@ -70,8 +70,7 @@ def style(method: Method) -> dict[str, Any]:
         look |= {"ls": (0, (4, 2)), "label": f"{method.label}, not private"}
     if method.name == "Refinement":
         few = method.rounds < 10
-        look |= {"color": "#D55E00", "marker": "D" if few else "o", "ms": 5}
-        look |= {"mfc": "white"} if few else {}
+        look |= {"color": "#CC79A7" if few else "#D55E00", "marker": "D", "ms": 5}
     if method.name == "Clipped DP-FedAvg":
         look |= {"marker": "s", "ms": 6}
     if method.trust == "server":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedridge_flwr.words import counted
+
 from .clipped_descent import step_noise_sd
 from .honest import (
     REFINEMENTS,
@@ -104,7 +106,7 @@ def _noise_corollary(results: Results, epsilon: float) -> Claim:
     return Claim(
         f"ε {epsilon:g}: noise corollary (ε ≥ {_MODERATE:g})",
         "One-Shot needs less noise than iterative methods and is better",
-        f"One-Shot {shot.text(4)}, {fedavg_method.label} {fedavg.text(4)}",
+        f"One-Shot {shot.text(4)} against {fedavg.text(4)} of {fedavg_method.label}",
         shot.mean < fedavg.mean,
         f"{shot.mean / fedavg.mean:.2g} times the error of DP-FedAvg at the same true "
         "ε and δ, both with public bounds and exact accounting",
@@ -186,12 +188,13 @@ def _settings(results: Results) -> str:
     settings = results.settings
     d, rounds = settings.one("features"), settings.one("rounds")
     return (
-        f"Mean of {settings.private_trials} trials. δ = {settings.one('delta'):g}, one "
+        f"Mean of {counted(settings.private_trials, 'trial')}. "
+        f"δ = {settings.one('delta'):g}, one "
         "record added or removed, noise added by every client unless a trusted server "
         "is named. "
         f"Public bounds: rows of length {X_NORM:g}·√d = {X_NORM * math.sqrt(d):.3g}, "
         f"targets within ±{Y_BOUND:g}. The plain solve is what Algorithm 2 does, with "
-        "enough noise; refinement is experimental. "
+        "enough noise, and is not in the figure; refinement is experimental. "
         f"DP-FedAvg is Flower's FedAvg with one local step on gradients of records cut "
         f"to a length, and √{rounds} times the noise of one release in each round, "
         f"which is exact. Clip ({CLIPS[0]:g} to {CLIPS[-1]:g} times √d), step "

@@ -33,14 +33,17 @@ class Spread:
         """Standard error of the mean, not a number for one trial."""
         return self.sd / math.sqrt(self.trials) if self.trials else math.nan
 
-    def mean_text(self, digits: int = 4) -> str:
+    def mean_text(self) -> str:
         """Return mean ± standard error, or that it diverged.
 
         Examples
         --------
         >>> Spread(0.010171, 0.000632, 10).mean_text()
-        '0.0102 ± 0.0002'
+        '0.01017 ± 0.00020'
+        >>> Spread(0.4871, 0.0632, 10).mean_text()
+        '0.487 ± 0.020'
         """
+        digits = 5 if self.mean < 0.1 else 3 if self.mean < 10 else 1
         return replace(self, sd=self.error).text(digits)
 
     def text(self, digits: int = 5) -> str:

@@ -192,7 +192,7 @@ def _tables(results: Results) -> str:
 
 def _figures(results: Results) -> dict[str, Figure]:
     both = results.settings.private_trials > 0
-    figure, panels = axes(2 if both else 1, width=12.0 if both else 7.4)
+    figure, panels = axes(2 if both else 1, width=14.0 if both else 7.4)
     _nominal_panel(results, panels[0])
     if both:
         _honest_panel(results, panels[1])
@@ -239,12 +239,10 @@ def _honest_panel(results: Results, axis: Axes) -> None:
         series(axis, epsilons, [results.mse(m) for m in each], each[0])
     any_release = release(settings, epsilons[-1])
     null = level(results, "null_mse", any_release).mean
-    if math.isfinite(null):
-        axis.axhline(null, color="#555555", lw=1.2, ls="-.", label="predict the mean")
-    noiseless = level(results, "noiseless_mse", any_release).mean
-    if math.isfinite(noiseless):
-        oracle_line(axis, noiseless, "no noise")
+    axis.axhline(null, color="#555555", lw=1.2, ls="-.", label="predicting the mean")
+    oracle_line(axis, level(results, "noiseless_mse", any_release).mean, "no noise")
     _dress(axis, epsilons, "Private, exactly accounted", "ε")
+    axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
 
 
 def _dress(axis: Axes, epsilons: list[float], title: str, x: str) -> None:
