@@ -139,7 +139,7 @@ class FitReport:
         if self.privacy is not None:
             rows += self.privacy.rows()
         width = max(10, *(len(name) for name, _ in rows))
-        lines = ["One-shot federated ridge"]
+        lines = [self._title()]
         lines += [f"  {name:<{width}}  {value}" for name, value in rows]
         lines += _failure_lines("left out", self.failures)
         lines += _failure_lines("not in the choice of alpha", self.selection_failures)
@@ -147,6 +147,11 @@ class FitReport:
         if self.repeated:
             lines.append(f"  answered twice, counted once: {', '.join(self.repeated)}")
         return "\n".join(lines)
+
+    def _title(self) -> str:
+        if self.privacy is None or self.privacy.releases == 1:
+            return "One-shot federated ridge"
+        return f"Federated ridge in {self.privacy.releases} private rounds"
 
     def _rows_in_words(self) -> str:
         if self.n_rows is None:

@@ -52,6 +52,18 @@ PROJECT = Path(__file__).resolve().parent.parent
         ({"cv": "loo"}, "cv must be one of server, clients, gcv"),
         ({"alphas": "a, b"}, "alphas must be .auto. or numbers like"),
         ({"wire-dtype": "float16"}, "wire-dtype must be one of float64, float32"),
+        ({"epsilon": -1.0}, "epsilon must be a number of at least 0"),
+        ({"epsilon": 1.0}, "x_norm_bound must be a number above"),
+        ({"epsilon": 1.0, "x-norm-bound": 1.0}, "y_bound must be a number above"),
+        (
+            {
+                "epsilon": 1.0,
+                "x-norm-bound": 1.0,
+                "y-bound": 1.0,
+                "compare-rounds": 3,
+            },
+            "0 with privacy",
+        ),
     ],
 )
 def test_a_wrong_run_config_says_what_was_expected(config: Any, reason: str) -> None:
@@ -240,6 +252,35 @@ def test_flwr_run_chooses_alpha_and_draws_how(
     assert len(report["selection"]["losses"]) == 10
     assert report["selection"]["bytes_down"] > 10 * 8 * 30 * 11
     assert (tmp_path / "alpha.png").stat().st_size > 10_000
+
+
+@pytest.mark.deploy
+def test_flwr_run_with_privacy_tells_what_is_promised(
+    superlink: LocalSuperLink, tmp_path: Path
+) -> None:
+    output = superlink.run(
+        PROJECT,
+        num_supernodes=5,
+        run_config={
+            "dataset": "synthetic",
+            "d": 5,
+            "n": 400,
+            "epsilon": 5.0,
+            "x-norm-bound": 3.0,
+            "y-bound": 3.0,
+            "output-dir": str(tmp_path),
+        },
+        echo=False,
+    )
+    assert "epsilon 5, delta 1e-05 for each record" in output
+    assert "FedRidge, private" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["privacy"]["epsilon"] == 5.0
+    model = RidgeModel.load(tmp_path / "model.json")
+    assert model.privacy_ is not None
+    assert model.privacy_["delta"] == 1e-5
+    assert "epsilon 5" in model.summary()
+    assert distance(tmp_path, AppSettings(dataset="synthetic", d=5, n=400), 5) < 0.3
 
 
 @pytest.mark.deploy

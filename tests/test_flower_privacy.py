@@ -314,6 +314,13 @@ def test_a_policy_refuses_weaker_requests(options, reason):
     assert reason in content["config"]["error"]
 
 
+def test_a_part_of_the_noise_is_not_sent_without_a_secure_sum():
+    """A server could ask for a hundredth of it: min_clients is its own word."""
+    options = {"trust": "secagg", "min_clients": 10_000}
+    content = answer(app_of(*rows_of(0)), private_request(**options))
+    assert "no secure sums" in content["config"]["error"]
+
+
 def test_a_policy_refuses_the_papers_calibration_and_a_large_delta():
     with pytest.warns(PrivacyWarning, match=r"gives 1\.1 at delta"):
         message = private_request(calibration="paper")

@@ -26,8 +26,12 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
+    DifferentialPrivacy,
     FedRidge,
     LegacyFedRidge,
+    NotEnoughClientsError,
+    PrivacyLedger,
+    PrivacyPolicy,
     RidgeClient,
     RidgeModel,
     ridge_client_app,
@@ -283,3 +287,42 @@ def test_a_process_that_is_no_actor_is_left_alone() -> None:
     before = threadpool_info()
     assert keep_to_own_cores() is None
     assert threadpool_info() == before
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_a_private_fit_through_the_simulation(rounds: int, tmp_path: Path) -> None:
+    """Releases are remembered in the nodes' state, rounds and ledger count up."""
+    K = 6
+    privacy = DifferentialPrivacy(
+        1e8, 1e-5, x_norm_bound=0.5, y_bound=400.0, rounds=rounds
+    )
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 1e9, 1e-5)
+    app = ridge_client_app(
+        diabetes_of,
+        privacy_policy=PrivacyPolicy(3e8, 1e-5),
+        privacy_ledger=ledger,
+        client_name=lambda c: f"site {c.node_config['partition-id']}",
+    )
+    found: list[Any] = []
+
+    def main(grid: Grid) -> None:
+        for _ in range(2):
+            strategy = FedRidge(alpha=1e-3, privacy=privacy, min_available_nodes=K)
+            strategy.start(grid)
+            found.append(strategy)
+        exact = FedRidge(min_available_nodes=K)
+        with pytest.raises(NotEnoughClientsError, match="private ones only"):
+            exact.start(grid)
+
+    simulate(server(main), app, K)
+    first, second = found
+    assert len(first.report_.participants) == K
+    assert first.report_.privacy.releases == rounds
+    # Two fits, two releases, two entries; retries and rounds are not new ones.
+    assert not np.array_equal(first.model_.coef_, second.model_.coef_)
+    assert all(ledger.spent(f"site {k}").releases == 2 for k in range(K))
+    X, y = load_diabetes(return_X_y=True)
+    ridge = Ridge(alpha=1e-3).fit(X, y)
+    if rounds == 1:
+        assert relative(first.model_.coef_, ridge.coef_) < 0.05
+    assert first.model_.score(X, y) > 0.9 * ridge.score(X, y)

@@ -54,14 +54,15 @@ def warm_up(grid: Grid) -> None:
 
 
 def run_oneshot(strategy: FedRidge, grid: Grid, rows: ClientRows | None = None) -> Run:
-    """Run the one round."""
+    """Run the one round, or the rounds of a private refinement."""
     counting, began = CountingGrid(grid), time.perf_counter()
     strategy.start(counting, timeout=_TIMEOUT)
     seconds = time.perf_counter() - began
     mse = [] if rows is None else [test_error(strategy.model_, rows)]
+    privacy = strategy.report_.privacy
     return Run(
-        method="One-Shot (FedRidge)",
-        rounds=1,
+        method="One-Shot (FedRidge)" if privacy is None else "FedRidge, private",
+        rounds=1 if privacy is None else privacy.releases,
         model=strategy.model_,
         bytes_up=counting.bytes_up,
         bytes_down=counting.bytes_down,

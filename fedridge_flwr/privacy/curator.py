@@ -108,6 +108,12 @@ class Curator:
 
     def answer(self, request: Request, load_rows: Callable[[], Rows]) -> Array:
         """Return the release, made now or before."""
+        if request.privacy.trust == "secagg":
+            # A part of the noise protects nobody whose sum is seen by itself.
+            raise PrivacyError(
+                'the server asks for trust="secagg"; this version has no secure sums, '
+                "and without them a part of the noise is no privacy."
+            )
         if request.key in self.past:
             return self.past[request.key]
         if any(key.startswith(request.round + "/") for key in self.past):

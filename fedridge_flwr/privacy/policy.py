@@ -49,7 +49,7 @@ policy grants at most 1.
     max_epsilon: float
     max_delta: float
     neighboring: str | None = None
-    trust: Collection[str] = ("local", "secagg")
+    trust: Collection[str] = ("local",)
     calibration: Collection[str] = ("exact",)
 
     def __post_init__(self) -> None:
