@@ -524,6 +524,15 @@ def test_a_ledger_needs_a_name(tmp_path):
     assert "client_name" in content["config"]["error"]
 
 
+def test_a_release_that_is_forgotten_is_not_drawn_again(tmp_path):
+    """Without the state of the node, the ledger still knows that it was made."""
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 9.0, 1e-5)
+    app = app_of(*rows_of(0), privacy_ledger=ledger, client_name="site")
+    assert "arrays" in answer(app, private_request(), node_context(0, 1))
+    later = answer(app, private_request(), node_context(0, 1))
+    assert "does not remember" in later["config"]["error"]
+
+
 def test_a_retry_costs_nothing(tmp_path):
     ledger = PrivacyLedger(tmp_path / "ledger.json", 1.0, 1e-5)
     app = app_of(*rows_of(0), privacy_ledger=ledger, client_name="site")

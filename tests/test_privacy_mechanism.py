@@ -279,7 +279,8 @@ def test_clients_of_one_file_have_their_own_budgets(tmp_path):
     ledger.charge("b", "1", make())
     with pytest.raises(PrivacyError, match=r"epsilon 1\.465"):
         ledger.charge("a", "2", make())
-    ledger.charge("a", "1", make())
+    with pytest.raises(PrivacyError, match="does not remember"):
+        ledger.charge("a", "1", make())
     assert ledger.spent("a").releases == ledger.spent("b").releases == 1
     assert ledger.spent("nobody").releases == 0
 

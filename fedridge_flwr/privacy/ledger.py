@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -17,6 +16,11 @@ from ..errors import PrivacyError
 from ..words import counted
 from .accounting import compose, epsilon_of
 from .mechanism import RELATIONS, DifferentialPrivacy, check_one_of, in_range
+
+try:
+    import fcntl
+except ImportError:  # Windows has other locks; there a ledger refuses to be used
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["PrivacyLedger", "Spent"]
 
@@ -87,21 +91,26 @@ class PrivacyLedger:
     def charge(self, name: str, release: str, privacy: DifferentialPrivacy) -> None:
         """Enter a release, or raise if the budget does not allow it.
 
-        The same release is entered once, however often it is asked for.
+        A release that is entered already was made before: whoever asks to enter it
+        again does not remember the answer, and must not draw another.
         """
         _check_name(name)
         with self._locked():
             content = self._read()
             entries = content["clients"].setdefault(name, [])
             if any(entry["release"] == release for entry in entries):
-                return
+                raise PrivacyError(
+                    "this client made this release before and does not remember it "
+                    "(was it restarted?): start another fit, which counts as another "
+                    "release."
+                )
             entries.append(
                 {
                     "release": release,
                     "when": datetime.now(UTC).isoformat(timespec="seconds"),
                     "epsilon": privacy.epsilon,
                     "delta": privacy.delta,
-                    "mu": privacy.mu(self.neighboring),
+                    "mu": {name: privacy.mu(name) for name in RELATIONS},
                     "neighboring": privacy.neighboring,
                     "rounds": privacy.rounds,
                 }
@@ -128,19 +137,24 @@ class PrivacyLedger:
         if not entries:
             return Spent(0, 0.0, 0.0)
         if self.accounting == "exact":
-            total = compose(entry["mu"] for entry in entries)
+            total = compose(self._mu(entry) for entry in entries)
             return Spent(
                 len(entries), epsilon_of(total, self.max_delta), self.max_delta
             )
-        epsilon = math.fsum(epsilon_of(e["mu"], e["delta"]) for e in entries)
+        epsilon = math.fsum(epsilon_of(self._mu(e), e["delta"]) for e in entries)
         delta = math.fsum(entry["delta"] for entry in entries)
         return Spent(len(entries), epsilon, delta)
+
+    def _mu(self, entry: dict[str, Any]) -> float:
+        return float(entry["mu"][self.neighboring])
 
     # ---- file --------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         beside = self.path.with_name(self.path.name + ".lock")
+        if fcntl is None:
+            raise PrivacyError("a privacy ledger needs the file locks of Unix.")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with beside.open("w") as lock:
@@ -181,10 +195,10 @@ def _check_content(content: Any) -> None:
     for name, entries in content["clients"].items():
         _check_name(name)
         for entry in entries:
-            if not (isinstance(entry["release"], str) and entry["mu"] > 0):
-                raise ValueError("an entry without release or mu")
-            if not 0 < entry["delta"] < 1:
-                raise ValueError("an entry without delta")
+            mus = [float(entry["mu"][name]) for name in RELATIONS]
+            known = isinstance(entry["release"], str) and 0 < entry["delta"] < 1
+            if not known or not all(0 < mu < math.inf for mu in mus):
+                raise ValueError("an entry without release, delta or mu")
 
 
 def _check_name(name: object) -> None:
