@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from .errors import FedRidgeError
+from .errors import FedRidgeError, NotEnoughClientsError, ProtocolError
 from .fold import Contribution, Fold
 from .model import RidgeModel
 from .oneshot import FitSettings, OneShotFit
@@ -137,11 +138,12 @@ class RefinedFit(PrivateFit):
     refinement: Refinement | None = None
     early: Fold | None = None
     late: dict[str, str] = field(default_factory=dict)
+    ended: str = ""
 
     @property
     def continues(self) -> bool:
         """Whether the same fit has asked before and has to ask again."""
-        return 1 < self.round <= self.privacy.rounds
+        return self.model is None and 1 < self.round <= self.privacy.rounds
 
     @property
     def wanted(self) -> list[str]:
@@ -157,25 +159,47 @@ class RefinedFit(PrivateFit):
             return Question(self.round, None, clip)
         return Question(self.round, *self.refinement.question)
 
+    def take(self, client: str, read: Callable[[], Contribution]) -> None:
+        """Fold in an answer that has the columns of the first round."""
+
+        def fitting() -> Contribution:
+            part = read()
+            first = self.first
+            if first is not None and getattr(part, "bounds", None) != first.bounds:
+                raise ProtocolError("answers for other columns than in round 1.")
+            return part
+
+        super().take(client, fitting)
+
     def finish(self) -> RidgeModel:
-        """Take one round in; after the last, write the report and hand the model on."""
+        """Take one round in; after the last, write the report and hand the model on.
+
+        The first round must succeed. A later one that fails, for want of answers or
+        because they make no sense, ends the fit with the model reached until then:
+        the clients have paid for it.
+        """
         began = time.perf_counter()
-        total = self._total()
+        goes_on = True
         if self.refinement is None or self.first is None:
-            self.first, self.early = total, self.fold
+            self.first, self.early = self._total(), self.fold
             alpha, clip = self.settings.alpha, self._question().clip
-            self.refinement = Refinement(total.bounds, alpha, clip)
+            self.refinement = Refinement(self.first.bounds, alpha, clip)
+            goes_on = self.refinement.update(self.first)
         else:
             where = f"round {self.round} of {self.privacy.rounds}"
+            try:
+                goes_on = self.refinement.update(self._total())
+            except NotEnoughClientsError:
+                goes_on = False
+            if not goes_on:
+                self.ended = f"ended in {where}: too few answers, or of no use"
             for client, reason in self.fold.failures.items():
                 self.late.setdefault(client, f"{where}: {reason}")
-        self.refinement.update(total)
         model = self._named(refined_model(self.first, self.refinement, self.settings))
-        self.seconds["solve"] = self.seconds.get("solve", 0.0) + (
-            time.perf_counter() - began
-        )
+        spent = time.perf_counter() - began
+        self.seconds["solve"] = self.seconds.get("solve", 0.0) + spent
         self.round += 1
-        if self.round <= self.privacy.rounds:
+        if goes_on and self.round <= self.privacy.rounds:
             self.fold = self._new_fold()
             return model
         self.statistics, self.model = self.first, model
@@ -198,7 +222,7 @@ class RefinedFit(PrivateFit):
         }
 
     def _damage(self, total: PrivateStatistics) -> tuple[list[str], list[str]]:
-        damage = [EXPERIMENTAL]
+        damage = [EXPERIMENTAL, *([self.ended] if self.ended else [])]
         if self.refinement is None or not self.refinement.blind:
             return damage, []
         damage.append(

@@ -19,7 +19,15 @@ from scipy import sparse
 from .errors import DataError
 from .words import counted
 
-__all__ = ["BLOCK_BYTES", "Array", "Block", "Rows", "check_rows", "finite_block"]
+__all__ = [
+    "BLOCK_BYTES",
+    "Array",
+    "Block",
+    "Rows",
+    "as_numbers",
+    "check_rows",
+    "finite_block",
+]
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -151,6 +159,40 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
         n_targets=1 if Y.ndim == 1 else Y.shape[1],
         feature_names=names,
     )
+
+
+def as_numbers(data: Any) -> Any:
+    """Return data with NaN for every entry that is not a number.
+
+    A private release leaves such rows out without a word: an error about one of them
+    would tell that it is there.
+
+    Examples
+    --------
+    >>> as_numbers(np.array([[1.0, "two"]], dtype=object))
+    array([[ 1., nan]])
+    """
+    if _is_frame(data):
+        pandas = sys.modules["pandas"]
+        if data.ndim == 1:
+            return pandas.to_numeric(data, errors="coerce")
+        return data.apply(pandas.to_numeric, errors="coerce")
+    if isinstance(data, np.ma.MaskedArray):
+        return as_numbers(np.ma.filled(data.astype(object), np.nan))
+    if _is_sparse(data):
+        return data
+    array = np.asarray(data)
+    if array.dtype.kind not in "OUS":
+        return data
+    flat = [_number(entry) for entry in array.ravel()]
+    return np.array(flat, dtype=np.float64).reshape(array.shape)
+
+
+def _number(entry: Any) -> float:
+    try:
+        return float(entry)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def finite_block(X: Any) -> Any:

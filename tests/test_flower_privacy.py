@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from fakes import InProcessGrid, node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -248,9 +249,49 @@ def test_errors_tell_nothing_of_the_data():
     reason = content["config"]["error"]
     assert "123456" not in reason
     assert reason.startswith("could not make a private release")
-    mixed = np.array([[1.0, "secret"]], dtype=object)
-    content = answer(app_of(mixed, [1.0]), private_request())
-    assert "column" not in content["config"]["error"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.array([[1.0, "secret"], [2.0, 3.0]], dtype=object),
+        np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[True, False], [False, False]]),
+        pandas.DataFrame({"a": ["x", 1.0], "b": [1.0, 2.0]}),
+    ],
+    ids=["text", "masked", "frame"],
+)
+def test_one_bad_record_does_not_stop_a_release(rows):
+    """That a client refuses would tell that the record is there."""
+    content = answer(app_of(rows, [1.0, 2.0]), private_request())
+    assert "arrays" in content
+
+
+def test_a_guarded_client_says_nothing_of_its_data_to_anybody():
+    def load(_: Any) -> Any:
+        raise ValueError("could not convert 'John Smith'")
+
+    set_task_identity()
+    exact = Message(wire.train_request({}), dst_node_id=1, message_type="train")
+    models = wire.evaluate_request(ArrayRecord([np.zeros(D), np.zeros(1)]), {})
+    evaluate = Message(models, dst_node_id=1, message_type="evaluate")
+    for message in (exact, evaluate, private_request(epsilon=0.5)):
+        message.metadata.__dict__["_message_id"] = "1"
+        content = answer(ridge_client_app(load, privacy_policy=POLICY), message)
+        assert "Smith" not in content["config"]["error"]
+
+
+def test_a_ledger_alone_is_a_policy_too(tmp_path):
+    """Who counts what is released does not tell the same without counting."""
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 1.0, 1e-5)
+    app = app_of(*rows_of(0), privacy_ledger=ledger, client_name="site")
+    set_task_identity()
+    exact = Message(wire.train_request({}), dst_node_id=1, message_type="train")
+    exact.metadata.__dict__["_message_id"] = "1"
+    assert "private ones only" in answer(app, exact)["config"]["error"]
+    trusting = answer(app, private_request(trust="server"))
+    assert 'trust="server"' in trusting["config"]["error"]
+    assert ledger.spent("site").releases == 0
+    assert "arrays" in answer(app, private_request())
 
 
 def test_sample_weights_are_refused():
@@ -274,6 +315,8 @@ def test_a_request_that_is_badly_made_gets_no_answer():
     broken += [{**good, "privacy-delta": bad} for bad in (0.0, 1.0, 2.0)]
     broken += [{**good, "privacy-secret-door": 1.0}]
     broken += [{**good, "privacy-trust": "me"}, {**good, "release-round": 2}]
+    broken += [{**good, "release-round": True}, {**good, "release-intercept": 1}]
+    broken += [{**good, "release-clip": True}, {**good, "release-clip": -1.0}]
     broken += [{**good, "privacy-share-gram": 0.9}, {**good, "release-id": "x"}]
     for config in broken:
         message = private_request()
@@ -368,20 +411,28 @@ def test_after_a_private_release_nothing_exact_is_told(app):
 
 
 @pytest.mark.parametrize("task", [{}, {wire.TASK_KEY: wire.LOSSES_TASK}])
-def test_evaluation_is_refused_by_policy_and_after_a_release(task):
+@pytest.mark.parametrize("form", ["config", "evaluateins.config"])
+def test_evaluation_is_refused_by_policy_and_after_a_release(task, form):
     set_task_identity()
-    arrays = ArrayRecord([np.zeros(D), np.zeros(1)])
-    message = Message(
-        wire.evaluate_request(arrays, task), dst_node_id=1, message_type="evaluate"
-    )
+    shapes = [(2, 1, D), (2, 1)] if task else [(D,), (1,)]
+    request = wire.evaluate_request(ArrayRecord([np.zeros(s) for s in shapes]), task)
+    if form != "config":
+        del request["config"]
+    message = Message(request, dst_node_id=1, message_type="evaluate")
     message.metadata.__dict__["_message_id"] = "1"
-    by_policy = answer(app_of(*rows_of(0), privacy_policy=POLICY), message)
-    assert "private ones only" in by_policy["config"]["error"] or task
+
+    def reason(app, context=None):
+        content = answer(app, message, context)
+        assert "metrics" not in content
+        status = content.get("evaluateres.status")
+        return content["config"]["error"] if status is None else status["message"]
+
+    free = answer(NATIVE, message)
+    assert "error" not in free.get("config", {}), "the question itself is a good one"
+    assert "private ones only" in reason(app_of(*rows_of(0), privacy_policy=POLICY))
     context = node_context(0, 1)
     answer(NATIVE, private_request(), context)
-    later = answer(NATIVE, message, context)
-    assert "error" in later["config"]
-    assert "metrics" not in later
+    assert "would break its promise" in reason(NATIVE, context)
 
 
 def test_a_simulation_may_give_a_client_other_rows():
@@ -434,6 +485,7 @@ def _set_release(content: RecordDict, value: Any) -> None:
 
 LENGTH = (D + 1) * (D + 2) // 2 + D + 1
 HOSTILE = {
+    "negative squares": lambda c: _set_release(c, np.full(LENGTH, -1e20)),
     "NaN": lambda c: _set_release(c, np.full(LENGTH, np.nan)),
     "huge": lambda c: _set_release(c, np.full(LENGTH, 1e300)),
     "short": lambda c: _set_release(c, np.zeros(LENGTH - 1)),

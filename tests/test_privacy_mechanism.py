@@ -168,6 +168,15 @@ def test_a_trusted_server_adds_noise_once():
         _stats().with_server_noise()
 
 
+def test_the_servers_noise_has_the_declared_deviation():
+    nothing = private_statistics(np.zeros((0, 3)), np.zeros(0), make(trust="server"))
+    assert not nothing.sums.any()
+    draws = np.array([nothing.with_server_noise().moment for _ in range(100)])
+    sd = make().deviation("moment") * BOUNDS["y_bound"] * math.sqrt(1 + 1 / 3)
+    assert draws.std() == pytest.approx(sd, rel=0.15)
+    assert nothing.with_server_noise().moment_sd == pytest.approx(sd, rel=1e-6)
+
+
 def test_the_exact_solver_sends_private_statistics_elsewhere():
     with pytest.raises(StatisticsError, match="solve_private"):
         solve(_stats())
@@ -209,17 +218,67 @@ def _request(release: str = "a", epsilon: float = 1.0, **question) -> Request:
 ROWS = check_rows(np.eye(3), np.ones(3))
 
 
-def test_rows_are_not_looked_at_before_policy_and_ledger_agree(tmp_path):
+def test_rows_are_not_loaded_for_what_the_policy_refuses():
     def load():
         raise AssertionError("looked at the rows")
 
-    ledger = PrivacyLedger(tmp_path / "ledger.json", 0.5, 1e-5)
-    for curator in (
-        Curator(PrivacyPolicy(0.5, 1e-5)),
-        Curator(None, ledger, "site"),
-    ):
-        with pytest.raises(PrivacyError):
-            curator.answer(_request(), load)
+    with pytest.raises(PrivacyError, match="policy"):
+        Curator(PrivacyPolicy(0.5, 1e-5)).answer(_request(), load)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        check_rows(np.eye(3), np.ones(3), np.ones(3)),
+        check_rows(np.zeros((0, 3)), np.zeros((0, 2))),
+        check_rows(np.zeros((0, 4)), np.zeros(0)),
+    ],
+    ids=["weights", "two targets", "other columns"],
+)
+def test_a_question_that_cannot_be_answered_costs_nothing(tmp_path, rows):
+    """And it is refused whether there are rows or not."""
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
+    curator = Curator(None, ledger, "site")
+    question = Question(1, np.zeros(3), 1.0)
+    request = Request("a" * 32, make(1.0, rounds=3), False, question)
+    with pytest.raises(PrivacyError):
+        curator.answer(request, lambda: rows)
+    assert ledger.spent("site").releases == 0
+
+
+def test_shares_so_small_that_no_noise_can_be_drawn_cost_nothing(tmp_path):
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
+    split = {"gram": 1e-14, "moment": 1.0 - 1e-14}
+    request = Request("a" * 32, make(1e-3, budget_split=split), False, Question())
+    with pytest.raises(PrivacyError, match="too large to be drawn"):
+        Curator(None, ledger, "site").answer(request, lambda: ROWS)
+    assert ledger.spent("site").releases == 0
+
+
+def test_rounds_asked_at_the_same_time_are_answered_once(tmp_path):
+    """Each request sees the state from before the others; the ledger sees them all."""
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
+    privacy = make(1.0, rounds=3)
+    past: dict = {}
+    first = Request("a" * 32, privacy, False, Question(1, None, 1.0))
+    Curator(None, ledger, "site", past).answer(first, lambda: ROWS)
+
+    def ask(clip: float) -> None:
+        question = Question(2, np.zeros(3), clip)
+        copy = Curator(None, ledger, "site", dict(past))
+        copy.answer(Request("a" * 32, privacy, False, question), lambda: ROWS)
+
+    ask(1.0)
+    for clip in (1.0, 2.0):
+        with pytest.raises(PrivacyError, match="does not remember"):
+            ask(clip)
+    assert ledger.spent("site").releases == 1
+
+
+def test_a_budget_that_fits_exactly_fits(tmp_path):
+    for epsilon in (0.001, 0.3, 1.0, 3.0, 5.0):
+        ledger = PrivacyLedger(tmp_path / f"{epsilon}.json", epsilon, 1e-5)
+        ledger.charge("site", "1", make(epsilon))
 
 
 def test_a_round_is_answered_once():

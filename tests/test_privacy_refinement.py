@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import InProcessGrid, node_context
-from flwr.app import Message
+from flwr.app import Array, ArrayRecord, Message
 from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import ServerApp
@@ -251,6 +251,66 @@ def test_clients_that_drop_out_are_named_and_the_rest_goes_on():
     expected = exact().coef_
     gap = np.linalg.norm(strategy.model_.coef_ - expected)
     assert gap < 0.1 * np.linalg.norm(expected)
+
+
+def _with_last(answer: Any, rounds: int = 4, n_clients: int = 3, **options: Any) -> Any:
+    """Return a fit in which the last client answers from round 2 on as it likes."""
+    contexts = [node_context(k, n_clients) for k in range(n_clients)]
+    calls = [0]
+
+    def hostile(message: Message) -> Message:
+        calls[0] += 1
+        own = contexts[-1]
+        if calls[0] == 1:
+            return NATIVE(message, own)
+        return answer(message, NATIVE(message, own))
+
+    handlers: list[Any] = [
+        lambda m, c=context: NATIVE(m, c) for context in contexts[:-1]
+    ]
+    # It answers first, where ties are decided.
+    strategy = FedRidge(
+        alpha=0.1,
+        fit_intercept=False,
+        privacy=privacy(1e5, rounds),
+        min_available_nodes=n_clients,
+        **options,
+    )
+    strategy.start(InProcessGrid([hostile, *handlers]), timeout=30)
+    return strategy
+
+
+@pytest.mark.parametrize("field", ["n-features", "n-targets"])
+def test_other_columns_in_a_later_round_are_refused(field):
+    def other(message: Message, reply: Message) -> Message:
+        reply.content["config"][field] = 7
+        size = 8 if field == "n-features" else D + 1
+        reply.content["arrays"] = ArrayRecord({"release": Array(np.zeros(size))})
+        return reply
+
+    strategy = _with_last(other)
+    assert list(strategy.report_.failures) == ["1000"]
+    assert "round 2 of 4" in strategy.report_.failures["1000"]
+    assert np.isfinite(strategy.model_.coef_).all()
+
+
+@pytest.mark.parametrize("value", [-(2.0**73), 2.0**73])
+def test_absurd_answers_end_in_a_finite_model(value):
+    def absurd(message: Message, reply: Message) -> Message:
+        reply.content["arrays"] = ArrayRecord({"release": Array(np.full(D + 1, value))})
+        return reply
+
+    strategy = _with_last(absurd, rounds=60)
+    assert np.isfinite(strategy.model_.coef_).all()
+
+
+def test_too_few_answers_in_a_later_round_end_the_fit_with_what_is_reached():
+    def gone(message: Message, reply: Message) -> Message:
+        raise RuntimeError("gone")
+
+    strategy = _with_last(gone, n_clients=2, min_train_nodes=2)
+    assert strategy.model_.coef_.any()
+    assert "ended in round 2 of 4" in str(strategy.report_)
 
 
 def test_a_policy_grants_all_rounds_or_none():

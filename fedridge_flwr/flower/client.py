@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -32,7 +33,7 @@ from ..model import Evaluation, RidgeModel
 from ..privacy.curator import Curator, Request
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
-from ..rows import Array, Rows, check_rows
+from ..rows import Array, Rows, as_numbers, check_rows
 from ..statistics import SufficientStatistics, hash_names
 from . import wire
 from .arrays import decode_array, decode_arrays, held_out_from_arrays, model_from_arrays
@@ -110,21 +111,25 @@ def ridge_client_app(
             client_name=client_name,
         )
 
+    def desk(context: Context, *, evaluating: bool) -> _Desk:
+        return _Desk(
+            curator=lambda: curator_of(
+                context, privacy_policy, privacy_ledger, client_name
+            ),
+            client=lambda: client(context, evaluating=evaluating),
+            share_names=share_feature_names,
+            guarded=privacy_policy is not None or privacy_ledger is not None,
+        )
+
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answer_train(
-            message, lambda: client(context, evaluating=False), share_feature_names
-        )
+        return _answer_train(message, desk(context, evaluating=False))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         # Held-out losses are counted on the rows that were held out: the training rows.
         evaluating = not wire.asks_for_losses(message.content)
-        return _answer_evaluate(
-            message,
-            lambda: client(context, evaluating=evaluating),
-            share_feature_names,
-        )
+        return _answer_evaluate(message, desk(context, evaluating=evaluating))
 
     return app
 
@@ -179,6 +184,7 @@ class RidgeClient(NumPyClient):
         self.min_rows = min_rows
         self.share_feature_names = share_feature_names
         self._remembers = context is not None
+        self._guarded = privacy_policy is not None or privacy_ledger is not None
         self._curator = (
             Curator(privacy_policy)
             if context is None
@@ -206,7 +212,8 @@ class RidgeClient(NumPyClient):
                 "noise: use RidgeClient(X, y, context=context)."
             )
         keep_to_own_cores()
-        rows = check_rows(*self._train_rows)
+        X, y, weight = self._train_rows
+        rows = check_rows(as_numbers(X), as_numbers(y), weight)
         found = self._curator.answer(request, lambda: rows)
         return found, wire.release_fields(rows, self.share_feature_names)
 
@@ -281,49 +288,87 @@ class _StatusClient(Client):
         self._client = client
 
     def fit(self, ins: FitIns) -> FitRes:
-        return _fit_result(self._ready, ins, self._client.share_feature_names)
+        return _fit_result(self._desk, ins)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
-        return _evaluate_result(self._ready, ins, self._client.share_feature_names)
+        return _evaluate_result(self._desk, ins)
 
-    def _ready(self) -> RidgeClient:
-        return self._client
+    @property
+    def _desk(self) -> _Desk:
+        return _Desk(
+            curator=lambda: self._client._curator,
+            client=lambda: self._client,
+            share_names=self._client.share_feature_names,
+            guarded=self._client._guarded,
+        )
 
 
-def _fit_result(
-    client: Callable[[], RidgeClient], ins: FitIns, share_names: bool
-) -> FitRes:
+@dataclass(frozen=True)
+class _Desk:
+    """Where questions arrive: who may answer, and what an error may say.
+
+    The curator is asked before the rows are loaded, so that nothing about loading them
+    is told to whoever gets no answer.
+    """
+
+    curator: Callable[[], Curator]
+    client: Callable[[], RidgeClient]
+    share_names: bool
+    guarded: bool
+
+    def exact_client(self) -> RidgeClient:
+        """Return the client if it may tell anything exact."""
+        self.curator().refuse_exact()
+        return self.client()
+
+    def told(self, error: Exception, config: Mapping[str, Any]) -> str:
+        """Return what the server is told of an error; the rest is in the log."""
+        expected = isinstance(error, PrivacyError)
+        log.warning(
+            "This client does not contribute: %s",
+            error,
+            exc_info=not expected and error,
+        )
+        # Whether rows are in order is itself about the rows.
+        harmless = isinstance(error, PrivacyError | ProtocolError)
+        if not harmless and (self.guarded or is_private(config)):
+            return "could not make a private release; the reason is in its own log."
+        return readable_error(error, self.share_names)
+
+    def refusal(self, error: Exception, config: Mapping[str, Any]) -> Status:
+        # Flower has no code for "refused"; the message carries the reason.
+        return Status(Code.FIT_NOT_IMPLEMENTED, self.told(error, config))
+
+
+def _fit_result(desk: _Desk, ins: FitIns) -> FitRes:
     try:
         wire.check_request(ins.config)
         asked = [decode_array(tensor) for tensor in ins.parameters.tensors]
-        arrays, count, metrics = client().fit(asked, ins.config)
+        private = private_request(ins.config, asked) is not None
+        client = desk.client() if private else desk.exact_client()
+        arrays, count, metrics = client.fit(asked, ins.config)
     except Exception as error:
-        told = _refusal(error, share_names, is_private(ins.config))
-        return FitRes(told, _nothing(), 0, {})
+        return FitRes(desk.refusal(error, ins.config), _nothing(), 0, {})
     return FitRes(_OK, ndarrays_to_parameters(arrays), count, metrics)
 
 
-def _evaluate_result(
-    client: Callable[[], RidgeClient], ins: EvaluateIns, share_names: bool
-) -> EvaluateRes:
+def _evaluate_result(desk: _Desk, ins: EvaluateIns) -> EvaluateRes:
     try:
         wire.check_request(ins.config)
         arrays = [decode_array(tensor) for tensor in ins.parameters.tensors]
-        loss, count, metrics = client().evaluate(arrays, ins.config)
+        loss, count, metrics = desk.exact_client().evaluate(arrays, ins.config)
     except Exception as error:
-        return EvaluateRes(_refusal(error, share_names), 0.0, 0, {})
+        return EvaluateRes(desk.refusal(error, ins.config), 0.0, 0, {})
     return EvaluateRes(_OK, loss, count, metrics)
 
 
-def _answer_train(
-    message: Message, client: Callable[[], RidgeClient], share_names: bool
-) -> Message:
+def _answer_train(message: Message, desk: _Desk) -> Message:
     content = message.content
     config = wire.request_config(content)
     if wire.is_legacy_request(content):
         asked = content.array_records["fitins.parameters"]
         ins = FitIns(arrayrecord_to_parameters(asked, True), dict(config))
-        result = _fit_result(client, ins, share_names)
+        result = _fit_result(desk, ins)
         return Message(fitres_to_recorddict(result, False), reply_to=message)
 
     def reply() -> RecordDict:
@@ -332,37 +377,35 @@ def _answer_train(
         asked = decode_arrays(arrays) if isinstance(arrays, ArrayRecord) else []
         request = private_request(config, asked)
         if request is not None:
-            return wire.release_reply(*client().release(request))
+            return wire.release_reply(*desk.client().release(request))
         dtype = wire.asked_dtype(config)
-        return wire.statistics_reply(client().statistics(), share_names, dtype)
+        stats = desk.exact_client().statistics()
+        return wire.statistics_reply(stats, desk.share_names, dtype)
 
-    answer = _or_refusal(reply, share_names, is_private(config))
-    return Message(answer, reply_to=message)
+    return Message(_or_refusal(reply, desk, config), reply_to=message)
 
 
-def _answer_evaluate(
-    message: Message, client: Callable[[], RidgeClient], share_names: bool
-) -> Message:
+def _answer_evaluate(message: Message, desk: _Desk) -> Message:
     content = message.content
     config = wire.request_config(content)
     if wire.is_legacy_request(content):
         arrays = content.array_records["evaluateins.parameters"]
         ins = EvaluateIns(arrayrecord_to_parameters(arrays, True), dict(config))
-        result = _evaluate_result(client, ins, share_names)
+        result = _evaluate_result(desk, ins)
         return Message(evaluateres_to_recorddict(result), reply_to=message)
 
     def reply() -> RecordDict:
         wire.check_request(config)
         arrays = decode_arrays(content.array_records["arrays"])
+        digest = config.get(wire.FEATURE_HASH_KEY)
         if wire.asks_for_losses(content):
             models = held_out_from_arrays(arrays)
-            own, digest = client(), config.get(wire.FEATURE_HASH_KEY)
+            own = desk.exact_client()
             return wire.losses_reply(own.held_out_losses(models, digest), own.n_rows)
         model = model_from_arrays(arrays)
-        digest = config.get(wire.FEATURE_HASH_KEY)
-        return wire.evaluation_reply(client().score_model(model, digest))
+        return wire.evaluation_reply(desk.exact_client().score_model(model, digest))
 
-    return Message(_or_refusal(reply, share_names), reply_to=message)
+    return Message(_or_refusal(reply, desk, config), reply_to=message)
 
 
 def _check_names(rows: Rows, feature_hash: object) -> None:
@@ -372,28 +415,12 @@ def _check_names(rows: Rows, feature_hash: object) -> None:
 
 
 def _or_refusal(
-    reply: Callable[[], RecordDict], share_names: bool, private: bool = False
+    reply: Callable[[], RecordDict], desk: _Desk, config: Mapping[str, Any]
 ) -> RecordDict:
     try:
         return reply()
     except Exception as error:
-        return wire.error_reply(_told(error, share_names, private))
-
-
-def _refusal(error: Exception, share_names: bool, private: bool = False) -> Status:
-    # Flower has no code for "refused"; the message carries the reason.
-    return Status(Code.FIT_NOT_IMPLEMENTED, _told(error, share_names, private))
-
-
-def _told(error: Exception, share_names: bool, private: bool) -> str:
-    expected = isinstance(error, PrivacyError)
-    log.warning(
-        "This client does not contribute: %s", error, exc_info=not expected and error
-    )
-    # Whether rows are in order is itself about the rows.
-    if private and not isinstance(error, PrivacyError | ProtocolError):
-        return "could not make a private release; the reason is in the client's log."
-    return readable_error(error, share_names)
+        return wire.error_reply(desk.told(error, config))
 
 
 def _rows(data: Any, what: str) -> tuple[Any, Any, Any]:

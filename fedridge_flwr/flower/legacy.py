@@ -195,6 +195,13 @@ class FedRidge(FitResults, Strategy):
                 "server-round": server_round,
             },
         )
+        if server_round == 1 and self._settings.rounds > 1:
+            log.info(
+                "configure_fit: %d rounds are needed, ServerConfig(num_rounds=%d); "
+                "with fewer there is no model.",
+                self._settings.rounds,
+                self._settings.rounds,
+            )
         self._asked = dict.fromkeys(_name(client) for client in clients)
         self._fit.bytes_down += len(clients) * _bytes(fitins_to_recorddict(ins, True))
         self._began = time.perf_counter()

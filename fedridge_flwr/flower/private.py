@@ -42,6 +42,7 @@ PRIVATE_PROTOCOL = 2
 """Clients that know no privacy refuse this version instead of answering exactly."""
 
 _STATE = "fedridge-releases"
+_LARGEST_COEF = 1e100
 _RELEASE, _INTERCEPT = "release-id", "release-intercept"
 _ROUND, _CLIP = "release-round", "release-clip"
 
@@ -146,20 +147,20 @@ def private_request(
         if is_private(config):
             raise PrivacyError("the request for privacy does not say how much.")
         return None
-    server_round, clip = config.get(_ROUND), config.get(_CLIP)
-    intercept = config.get(_INTERCEPT)
-    if (
-        not isinstance(server_round, int)
-        or not isinstance(clip, int | float)
-        or not isinstance(intercept, bool)
-    ):
+    server_round: Any = config.get(_ROUND)
+    clip: Any = config.get(_CLIP)
+    intercept: Any = config.get(_INTERCEPT)
+    # Python takes True for 1, and a second name for a round would be a second answer.
+    kinds = (type(server_round), type(intercept))
+    if kinds != (int, bool) or not isinstance(clip, float):
         raise PrivacyError("the request does not say what it asks for.")
     if not np.isfinite(clip) or clip < 0:
         raise PrivacyError("the bound on residuals must be a finite number.")
     coef = None
     if arrays:
         coef = np.asarray(arrays[0], dtype=np.float64)
-        if len(arrays) != 1 or coef.ndim != 1 or not np.isfinite(coef).all():
+        sane = coef.ndim == 1 and bool((np.abs(coef) <= _LARGEST_COEF).all())
+        if len(arrays) != 1 or not sane:
             raise PrivacyError("the coefficients of the request are not a vector.")
     return Request(
         release=str(config.get(_RELEASE)),

@@ -237,6 +237,8 @@ class FedRidge(FitResults, Strategy):
                 raise FedRidgeError("no model was fitted.")
             arrays = found
             _keep(result.train_metrics_clientapp, server_round, metrics)
+            if self._fit.model is not None:
+                break
         result.arrays = arrays
 
         rounds = [self._fit.awaits_losses, self.fraction_evaluate > 0]
@@ -279,7 +281,9 @@ class FedRidge(FitResults, Strategy):
         own = {**config, **fields, "server-round": server_round}
         content = wire.train_request(own, arrays_down)
         self._asked = _messages(content, nodes, MessageType.TRAIN)
-        log.info("configure_train: asked %d nodes", len(nodes))
+        rounds = self._settings.rounds
+        which = "" if rounds == 1 else f" in round {server_round} of {rounds}"
+        log.info("configure_train: asked %d nodes%s", len(nodes), which)
         return self._asked
 
     def aggregate_train(

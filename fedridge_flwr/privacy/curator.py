@@ -13,11 +13,10 @@ import numpy as np
 
 from ..errors import PrivacyError
 from ..rows import Array, Rows
-from .accounting import compose, epsilon_of
 from .ledger import PrivacyLedger
 from .mechanism import RELATIONS, DifferentialPrivacy
 from .policy import PrivacyPolicy
-from .release import Question, RowsSeen, make_release
+from .release import Question, RowsSeen, check_question, make_release
 
 __all__ = ["Curator", "Past", "Request"]
 
@@ -54,7 +53,7 @@ class Request:
         if not isinstance(self.release, str) or not _RELEASE.fullmatch(self.release):
             raise PrivacyError("the request does not name its release.")
         asked = self.question.server_round
-        if not 1 <= asked <= self.privacy.rounds:
+        if type(asked) is not int or not 1 <= asked <= self.privacy.rounds:
             raise PrivacyError(
                 f"the server asks for round {asked} of {self.privacy.rounds}: beyond "
                 "what was agreed."
@@ -86,13 +85,14 @@ class Curator:
     """Keeps the promise for one client.
 
     A question that was answered gets the same answer again, to the last bit: a lost
-    message costs no privacy. A new one is held against the policy, entered in the
-    ledger, and only then are the rows looked at.
+    message costs no privacy. A new one is held against the policy, then entered in the
+    ledger, and only then is anything drawn.
 
     Parameters
     ----------
     policy : PrivacyPolicy, optional
-        What the client grants; without it, whatever it is asked for.
+        What the client grants; without it, whatever it is asked for, or, with a
+        ledger, whatever fits the ledger's budget.
     ledger : PrivacyLedger, optional
         Account over all runs.
     name : str
@@ -106,35 +106,36 @@ class Curator:
     name: str = ""
     past: Past = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Take a ledger for a policy: who counts does not give away for nothing."""
+        if self.policy is None and self.ledger is not None:
+            self.policy = PrivacyPolicy(self.ledger.max_epsilon, self.ledger.max_delta)
+
     def answer(self, request: Request, load_rows: Callable[[], Rows]) -> Array:
         """Return the release, made now or before."""
-        if request.privacy.trust == "secagg":
-            # A part of the noise protects nobody whose sum is seen by itself.
-            raise PrivacyError(
-                'the server asks for trust="secagg"; this version has no secure sums, '
-                "and without them a part of the noise is no privacy."
-            )
         if request.key in self.past:
             return self.past[request.key]
-        if any(key.startswith(request.round + "/") for key in self.past):
-            raise PrivacyError(
-                f"round {request.question.server_round} of this fit was answered "
-                "already, to another question."
+        self._agree(request)
+        rows, question = load_rows(), request.question
+        check_question(
+            rows, request.privacy, intercept=request.intercept, question=question
+        )
+        if self.ledger is not None:
+            self.ledger.charge(
+                self.name, request.release, request.privacy, question.server_round
             )
-        if request.fit not in self.past:
-            self._agree(request)
+        self.past[request.fit] = _mus(request.privacy)
         seen = RowsSeen()
         found = make_release(
-            load_rows(),
+            rows,
             request.privacy,
             intercept=request.intercept,
-            question=request.question,
+            question=question,
             seen=seen,
         )
         self.past[request.key] = found
-        level = logging.INFO if request.question.server_round == 1 else logging.DEBUG
         log.log(
-            level,
+            logging.INFO if question.server_round == 1 else logging.DEBUG,
             "Private release: %d rows, of which %d were shortened to the bounds and %d "
             "without finite numbers left out. This stays with the client.",
             seen.total,
@@ -154,25 +155,32 @@ class Curator:
             )
 
     def _agree(self, request: Request) -> None:
-        fits = [key for key in self.past if key.count("/") == 1]
+        """Raise the reason why a question is not answered, if there is one."""
+        privacy, fits = request.privacy, [k for k in self.past if k.count("/") == 1]
+        if privacy.trust == "secagg":
+            # A part of the noise protects nobody whose sum is seen by itself.
+            raise PrivacyError(
+                'the server asks for trust="secagg"; this version has no secure sums, '
+                "and without them a part of the noise is no privacy."
+            )
+        if any(key.startswith(request.round + "/") for key in self.past):
+            raise PrivacyError(
+                f"round {request.question.server_round} of this fit was answered "
+                "already, to another question."
+            )
+        if request.fit in fits:
+            return
         if any(key.startswith(request.release + "/") for key in fits):
             raise PrivacyError("the terms of this fit were others when it began.")
-        policy, privacy = self.policy, request.privacy
-        mus = np.array([privacy.mu(relation) for relation in RELATIONS])
-        if policy is not None:
-            policy.check(privacy)
+        if self.policy is not None:
+            self.policy.check(privacy)
             which = RELATIONS.index(privacy.neighboring)
-            spent = compose([mus[which], *(self.past[key][which] for key in fits)])
-            epsilon = epsilon_of(spent, policy.max_delta)
-            if fits and epsilon > policy.max_epsilon:
-                raise PrivacyError(
-                    f"with what this run has asked for before, epsilon would be "
-                    f"{epsilon:.4g}; this client's policy grants "
-                    f"{policy.max_epsilon:g}."
-                )
-        if self.ledger is not None:
-            self.ledger.charge(self.name, request.release, privacy)
-        self.past[request.fit] = mus
+            before = [float(self.past[key][which]) for key in fits]
+            self.policy.check_sum([*before, float(_mus(privacy)[which])])
+
+
+def _mus(privacy: DifferentialPrivacy) -> Array:
+    return np.array([privacy.mu(relation) for relation in RELATIONS])
 
 
 def _digest(content: bytes) -> str:

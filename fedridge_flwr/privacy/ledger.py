@@ -88,35 +88,46 @@ class PrivacyLedger:
         self.neighboring = neighboring
         self.accounting = accounting
 
-    def charge(self, name: str, release: str, privacy: DifferentialPrivacy) -> None:
-        """Enter a release, or raise if the budget does not allow it.
+    def charge(
+        self,
+        name: str,
+        release: str,
+        privacy: DifferentialPrivacy,
+        server_round: int = 1,
+    ) -> None:
+        """Enter one round of a release, or raise if the budget does not allow it.
 
-        A release that is entered already was made before: whoever asks to enter it
-        again does not remember the answer, and must not draw another.
+        The first round entered pays for all. A round that is entered already was
+        answered before: whoever asks to enter it again does not remember the answer,
+        and must not draw another.
         """
         _check_name(name)
         with self._locked():
             content = self._read()
             entries = content["clients"].setdefault(name, [])
-            if any(entry["release"] == release for entry in entries):
-                raise PrivacyError(
-                    "this client made this release before and does not remember it "
-                    "(was it restarted?): start another fit, which counts as another "
-                    "release."
-                )
+            known = [entry for entry in entries if entry["release"] == release]
+            if known:
+                _enter_round(known[0], privacy, server_round)
+                self._write(content)
+                return
             entries.append(
                 {
                     "release": release,
                     "when": datetime.now(UTC).isoformat(timespec="seconds"),
                     "epsilon": privacy.epsilon,
                     "delta": privacy.delta,
-                    "mu": {name: privacy.mu(name) for name in RELATIONS},
+                    "mu": _mus(privacy),
                     "neighboring": privacy.neighboring,
                     "rounds": privacy.rounds,
+                    "answered": [server_round],
                 }
             )
             after = self._spent(entries)
-            if after.epsilon > self.max_epsilon or after.delta > self.max_delta:
+            slack = 1.0 + 1e-9  # the rounding of an epsilon that fits exactly
+            if (
+                after.epsilon > self.max_epsilon * slack
+                or after.delta > self.max_delta * slack
+            ):
                 before = self._spent(entries[:-1])
                 raise PrivacyError(
                     "this release would bring what is spent on these data to epsilon "
@@ -187,6 +198,28 @@ class PrivacyLedger:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _enter_round(
+    entry: dict[str, Any], privacy: DifferentialPrivacy, server_round: int
+) -> None:
+    if entry["mu"] != _mus(privacy) or entry["rounds"] != privacy.rounds:
+        raise PrivacyError("the terms of this fit were others when it began.")
+    if server_round in entry["answered"]:
+        raise PrivacyError(
+            "this client made this release before and does not remember it (was it "
+            "restarted?): start another fit, which counts as another release."
+        )
+    entry["answered"].append(server_round)
+
+
+def _mus(privacy: DifferentialPrivacy) -> dict[str, float]:
+    return {name: privacy.mu(name) for name in RELATIONS}
 
 
 def _check_content(content: Any) -> None:
@@ -197,6 +230,7 @@ def _check_content(content: Any) -> None:
         for entry in entries:
             mus = [float(entry["mu"][name]) for name in RELATIONS]
             known = isinstance(entry["release"], str) and 0 < entry["delta"] < 1
+            known = known and isinstance(entry["answered"], list)
             if not known or not all(0 < mu < math.inf for mu in mus):
                 raise ValueError("an entry without release, delta or mu")
 

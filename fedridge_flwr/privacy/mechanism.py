@@ -33,8 +33,8 @@ _MOST_ROUNDS = 1000
 _RANGES = {
     "epsilon": (0.0, 1e15),
     "delta": (0.0, 1.0),
-    "x_norm_bound": (1e-100, 1e100),
-    "y_bound": (1e-100, 1e100),
+    "x_norm_bound": (1e-30, 1e30),
+    "y_bound": (1e-30, 1e30),
 }
 
 

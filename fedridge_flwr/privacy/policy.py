@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..errors import PrivacyError
+from .accounting import compose, epsilon_of
 from .mechanism import (
     CALIBRATIONS,
     RELATIONS,
@@ -23,7 +24,8 @@ class PrivacyPolicy:
     """The least privacy a client insists on; every weaker request is refused.
 
     It holds for each run by itself: what a server asks for in one run adds up, and the
-    sum must not exceed the policy. For all runs together keep a `PrivacyLedger`.
+    sum must not exceed the policy. For all runs together, and against questions asked
+    at the very same time, keep a `PrivacyLedger`.
 
     Parameters
     ----------
@@ -97,6 +99,15 @@ policy grants at most 1.
                     f"the server asks for {name} {value:g}, this client's policy "
                     f"grants at most {limit:g}."
                 )
+
+    def check_sum(self, mus: Sequence[float]) -> None:
+        """Raise if several releases together are more than what is granted."""
+        epsilon = epsilon_of(compose(mus), self.max_delta)
+        if len(mus) > 1 and epsilon > self.max_epsilon:
+            raise PrivacyError(
+                "with what this run has asked for before, epsilon would be "
+                f"{epsilon:.4g}; this client's policy grants {self.max_epsilon:g}."
+            )
 
 
 def _words(granted: Collection[str]) -> str:

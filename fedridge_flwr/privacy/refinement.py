@@ -11,6 +11,7 @@ generalised least squares.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 
@@ -110,12 +111,24 @@ class Refinement:
         """Whether the first answer was all noise, so that nothing can be learned."""
         return self._per_client == 0.0
 
-    def update(self, answer: PrivateStatistics) -> None:
-        """Take the noisy sum of one round; clients may have dropped out since."""
-        if answer.server_round == 1:
-            self._meet(answer)
-        if not self.blind:
-            self._learn(answer, self._per_client * answer.n_clients)
+    def update(self, answer: PrivateStatistics) -> bool:
+        """Take the noisy sum of one round; clients may have dropped out since.
+
+        Returns whether it made sense. If not, all is as it was before.
+        """
+        before = copy.deepcopy(vars(self))
+        try:
+            with np.errstate(over="raise", divide="raise", invalid="raise"):
+                if answer.server_round == 1:
+                    self._meet(answer)
+                if not self.blind:
+                    self._learn(answer, self._per_client * answer.n_clients)
+            if np.isfinite(self.coef).all() and 0 < self._clip < math.inf:
+                return True
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError):
+            pass
+        vars(self).update(before)
+        return False
 
     def _meet(self, answer: PrivateStatistics) -> None:
         """Learn in round 1 how many rows there are, how long, and how curved."""

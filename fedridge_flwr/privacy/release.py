@@ -16,9 +16,9 @@ from ..triangle import upper_triangle
 from .bounds import EXACT_ROWS, LENGTH, Bounds, GridRows
 from .mechanism import DifferentialPrivacy
 from .residuals import residual_sums
-from .sampler import RandomBytes, discrete_gaussian
+from .sampler import LARGEST_SD, RandomBytes, discrete_gaussian
 
-__all__ = ["Layout", "Question", "RowsSeen", "make_release"]
+__all__ = ["Layout", "Question", "RowsSeen", "check_question", "make_release"]
 
 # So many products of two grid lengths fit into an int64, with room for the noise.
 _INT64_ROWS = 2**21
@@ -145,12 +145,27 @@ def make_release(
     seen : RowsSeen, optional
         Filled with what happened to the rows.
     """
+    question = question or Question()
+    layout = check_question(rows, privacy, intercept=intercept, question=question)
+    sums = _sums(rows, layout, question, seen or RowsSeen())
+    if privacy.client_part > 0:
+        sums = sums + layout.noise(privacy.client_part, source)
+    return sums.astype(np.float64)
+
+
+def check_question(
+    rows: Rows, privacy: DifferentialPrivacy, *, intercept: bool, question: Question
+) -> Layout:
+    """Return the layout of an answer, or raise what is wrong with the question.
+
+    Whatever could be wrong is found here, before any row is read: an error on the way
+    would tell that there are rows.
+    """
     if rows.weight is not None:
         raise PrivacyError(
             "sample weights are not covered by the bounds of differential privacy: "
             "leave them out, or repeat rows and count on less privacy for each."
         )
-    question = question or Question()
     bounds = Bounds(
         privacy.x_norm_bound,
         privacy.y_bound,
@@ -159,10 +174,19 @@ def make_release(
         intercept,
     )
     layout = Layout(privacy, bounds, question.server_round)
-    sums = _sums(rows, layout, question, seen or RowsSeen())
-    if privacy.client_part > 0:
-        sums = sums + layout.noise(privacy.client_part, source)
-    return sums.astype(np.float64)
+    if max(layout.deviations(block).max() for block in layout.sizes) > LARGEST_SD:
+        raise PrivacyError(
+            "the noise that is asked for is too large to be drawn: use a larger "
+            "epsilon, or larger shares."
+        )
+    if "residual" in layout.sizes:
+        if rows.n_targets != 1:
+            raise PrivacyError("residual refinement is for one target.")
+        coef = np.zeros(bounds.width) if question.coef is None else question.coef
+        finite = coef.shape == (bounds.width,) and bool(np.isfinite(coef).all())
+        if not finite or not 0 < question.clip < np.inf:
+            raise PrivacyError("the question about residuals does not fit the rows.")
+    return layout
 
 
 def _sums(
@@ -201,8 +225,4 @@ def _block_sum(
     if name == "trace":
         return np.array([np.einsum("ij,ij->", grid.X, grid.X)])
     coef = np.zeros(layout.bounds.width) if question.coef is None else question.coef
-    if coef.shape != (layout.bounds.width,) or not question.clip > 0:
-        raise PrivacyError("the question about residuals does not fit the rows.")
-    if layout.bounds.n_targets != 1:
-        raise PrivacyError("residual refinement is for one target.")
     return residual_sums(grid, layout.bounds, coef, question.clip)

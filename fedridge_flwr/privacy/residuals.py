@@ -38,8 +38,8 @@ def residual_sums(grid: GridRows, bounds: Bounds, coef: Array, clip: float) -> A
     """
     lengths = np.sqrt(np.einsum("ij,ij->i", grid.X, grid.X))
     # Targets need no bound here: the angle has one.
-    residuals = grid.targets[:, 0] - _predictions(grid, bounds, coef)
     with np.errstate(over="ignore"):
+        residuals = grid.targets[:, 0] - _predictions(grid, bounds, coef)
         angles = lengths * bounds.x_step * residuals / clip
     angles = np.clip(angles, -math.pi / 2, math.pi / 2)
     # Rounding to whole numbers lengthens an answer by half the root of its width.
@@ -49,13 +49,16 @@ def residual_sums(grid: GridRows, bounds: Bounds, coef: Array, clip: float) -> A
     np.rint(answers, out=answers)
     answers[~grid.present] = 0.0
     # As for the rows: what broke its length would count for nothing.
-    answers[np.einsum("ij,ij->i", answers, answers) > LENGTH**2] = 0.0
+    kept = np.einsum("ij,ij->i", answers, answers) <= LENGTH**2
+    answers[~kept] = 0.0
     return np.asarray(answers.sum(axis=0) * LENGTH)
 
 
 def _predictions(grid: GridRows, bounds: Bounds, coef: Array) -> Array:
-    length = float(np.linalg.norm(coef))
-    if length == 0.0:
+    largest = float(np.abs(coef).max())
+    if largest == 0.0:
         return np.zeros(len(grid.Y))
+    # The largest first: squares of very large or small numbers are not numbers.
+    length = largest * float(np.linalg.norm(coef / largest))
     unit = length / (_COEF_LENGTH - math.sqrt(coef.size))
     return np.asarray((grid.X @ np.rint(coef / unit)) * unit * bounds.x_step)

@@ -38,22 +38,52 @@ class Shares:
     def replacement(self, n_targets: int) -> float:
         """Return how far replacing one record moves gram, moment and target_gram.
 
-        Two rows of length 1 at cosine c, with targets at cosine s, are at the squared
-        distance 2 p_G (1 - c²) + 2 p_h (1 - c s) + 2 p_yy (1 - s²). A single target
-        has s = 1 or -1, or is 0 on one side; several may be orthogonal.
+        Two rows at cosine c, with targets v and v', are at the squared distance
+        2 p_G (1 - c²) + p_h (v² + v'² - 2 c v·v') + p_yy (v⁴ + v'⁴ - 2 (v·v')²), the
+        largest for rows of length 1, since only c is gained by shorter ones.
 
         Examples
         --------
         >>> round(Shares({"gram": 0.5, "moment": 0.5}).replacement(1), 4)
         1.5
         """
-        gram, moment = self.of["gram"], self.of["moment"]
-        target_gram = self.of.get("target_gram", 0.0)
-        cosine = min(1.0, moment / (2 * gram))
-        opposite = 2 * gram * (1 - cosine**2) + 2 * moment * (1 + cosine)
+        shares = (
+            self.of["gram"],
+            self.of["moment"],
+            self.of.get("target_gram", 0.0),
+        )
         if n_targets > 1:
-            return math.sqrt(max(opposite, 2 * (gram + moment + target_gram)))
-        return math.sqrt(max(opposite, 2 * gram + moment + target_gram))
+            return math.sqrt(_several_targets(*shares))
+        return math.sqrt(_one_target(*shares))
+
+
+def _several_targets(gram: float, moment: float, target_gram: float) -> float:
+    """Return 2 - 2 min (p_G c² + p_h c s + p_yy s²) over cosines c and s."""
+    least = 0.0
+    # The minimum is 0, or on an edge of the square, where one cosine is -1.
+    for first, second in ((gram, target_gram), (target_gram, gram)):
+        cosine = min(1.0, moment / (2 * first)) if first > 0 else 1.0
+        least = min(least, first * cosine**2 - moment * cosine + second)
+    return 2.0 - 2.0 * least
+
+
+def _one_target(gram: float, moment: float, target_gram: float) -> float:
+    """Return the largest squared distance over v = 1, v' = -s, and the best c."""
+
+    def square(s: float) -> float:
+        cosine = min(1.0, moment * s / (2 * gram))
+        return (
+            2 * gram * (1 - cosine**2)
+            + moment * (1 + s * s + 2 * cosine * s)
+            + target_gram * (1 - s * s) ** 2
+        )
+
+    # Until c reaches 1 it is convex in s²; from there on it may bulge once.
+    candidates = [0.0, min(1.0, 2 * gram / moment), 1.0]
+    if target_gram > 2 * moment:
+        bulge = (1.0 - math.sqrt(1.0 - 2 * moment / target_gram)) / 2
+        candidates.append(bulge)
+    return max(square(s) for s in candidates)
 
 
 def one_shot_shares(split: Mapping[str, float] | None) -> Shares:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import PrivacyError, StatisticsError
 from ..rows import Array
-from ..triangle import from_upper
+from ..triangle import diagonal_positions, from_upper
 from ..words import counted
 from .bounds import LENGTH, Bounds
 from .mechanism import DifferentialPrivacy
@@ -21,8 +21,9 @@ from .sampler import RandomBytes
 
 __all__ = ["PrivateStatistics"]
 
-# Sums of honest clients and their noise stay far below.
-_LARGEST = 2.0**80
+# Ten billion rows and their noise stay below.
+_LARGEST = 2.0**74
+_UNLIKELY = 40.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,9 +79,21 @@ class PrivateStatistics:
                 f"{self.sums.dtype} of shape {self.sums.shape}."
             )
         if not (np.abs(self.sums) < _LARGEST).all():
-            raise StatisticsError(
-                "a private release has NaN or absurdly large numbers."
-            )
+            raise StatisticsError("a private release has NaN or absurd numbers.")
+        if self.n_clients == 1 and not self.server_noise:
+            self._check_squares()
+
+    def _check_squares(self) -> None:
+        """Refuse sums of squares so far below zero that no noise explains them."""
+        diagonal = diagonal_positions(self.bounds.width)
+        for block, where in (("gram", diagonal), ("trace", [0]), ("count", [0])):
+            if block in self.blocks:
+                noise = self.privacy.client_part * self.layout.deviations(block)[0]
+                if (self.blocks[block][where] < -_UNLIKELY * noise).any():
+                    raise StatisticsError(
+                        f"the {block} of a private release is further below zero than "
+                        "noise can be."
+                    )
 
     @cached_property
     def layout(self) -> Layout:
