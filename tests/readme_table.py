@@ -30,6 +30,10 @@ SCALING = (
     "<!-- scaling: written by `make readme` from benchmarks/results -->",
     "<!-- end of scaling -->",
 )
+PRIVACY = (
+    "<!-- privacy: written by `make readme` from simulations/results -->",
+    "<!-- end of privacy -->",
+)
 MEASURED = ROOT / "benchmarks" / "results"
 TRAFFIC = ("<!-- traffic -->", "<!-- end of traffic -->")
 
@@ -63,6 +67,14 @@ def main_table() -> str:
     return str(tables[-1]).strip()
 
 
+def privacy_table() -> str:
+    """Return the table of the methods that are really private."""
+    file = ROOT / "simulations" / "results" / "privacy" / "table.md"
+    text = file.read_text(encoding="utf-8").split("**Private:", 1)[-1]
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    return str(tables[0]).strip()
+
+
 def scaling_table() -> str:
     """Return the arithmetic of docs/scaling.md from the measured costs."""
     return table(costs_of(Results.read(MEASURED).curves))
@@ -72,6 +84,7 @@ def main() -> None:
     readme, scaling = ROOT / "README.md", ROOT / "docs" / "scaling.md"
     text = readme.read_text(encoding="utf-8")
     text = put(text, EXPERIMENTS, f"\n{main_table()}\n")
+    text = put(text, PRIVACY, f"\n{privacy_table()}\n")
     benchmarks = (MEASURED / "table.md").read_text(encoding="utf-8").strip()
     text = put(text, BENCHMARKS, f"\n{benchmarks}\n")
     past = put(scaling.read_text(encoding="utf-8"), SCALING, f"\n{scaling_table()}\n")

@@ -59,10 +59,9 @@ def test_the_private_snippets_run(tmp_path: Any, capsys: Any) -> None:
         load_data=load_data,
         ledger_file=tmp_path / "ledger.json",
     )
-    grid = InProcessGrid.of_app(client["app"], 3)
+    grid = InProcessGrid.of_app(client["app"], 1)
     run(block_with("python", "# private server"), grid=grid)
     assert "epsilon 1, delta 1e-05 for each record" in capsys.readouterr().out
-    # All three nodes are the one clinic here, and each release is counted.
     spent = client["PrivacyLedger"](tmp_path / "ledger.json", 3.0, 1e-5)
     assert spent.spent("clinic-a").releases == 1
 
@@ -149,3 +148,10 @@ def test_the_table_is_one_that_the_app_wrote() -> None:
         "flwr 1.",
     ):
         assert words in table
+
+
+def test_the_privacy_table_is_that_of_the_committed_experiment() -> None:
+    from readme_table import PRIVACY, privacy_table
+
+    begin, end = PRIVACY
+    assert README.split(begin)[1].split(end)[0].strip() == privacy_table()

@@ -137,7 +137,7 @@ class Curator:
         log.log(
             logging.INFO if question.server_round == 1 else logging.DEBUG,
             "Private release: %d rows, of which %d were shortened to the bounds and %d "
-            "without finite numbers left out. This stays with the client.",
+            "without finite numbers left out (for this client's log only).",
             seen.total,
             seen.clipped,
             seen.dropped,
