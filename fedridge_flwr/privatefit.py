@@ -179,22 +179,21 @@ class RefinedFit(PrivateFit):
         the clients have paid for it.
         """
         began = time.perf_counter()
-        goes_on = True
+        where = f"round {self.round} of {self.privacy.rounds}"
         if self.refinement is None or self.first is None:
             self.first, self.early = self._total(), self.fold
             alpha, clip = self.settings.alpha, self._question().clip
             self.refinement = Refinement(self.first.bounds, alpha, clip)
             goes_on = self.refinement.update(self.first)
         else:
-            where = f"round {self.round} of {self.privacy.rounds}"
             try:
                 goes_on = self.refinement.update(self._total())
             except NotEnoughClientsError:
                 goes_on = False
-            if not goes_on:
-                self.ended = f"ended in {where}: too few answers, or of no use"
             for client, reason in self.fold.failures.items():
                 self.late.setdefault(client, f"{where}: {reason}")
+        if not goes_on:
+            self.ended = f"ended in {where}: too few answers, or of no use"
         model = self._named(refined_model(self.first, self.refinement, self.settings))
         spent = time.perf_counter() - began
         self.seconds["solve"] = self.seconds.get("solve", 0.0) + spent
