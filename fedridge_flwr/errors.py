@@ -8,6 +8,7 @@ __all__ = [
     "DataError",
     "FedRidgeError",
     "IllConditionedWarning",
+    "MissingBoundError",
     "NotEnoughClientsError",
     "PrivacyError",
     "PrivacyWarning",
@@ -87,6 +88,10 @@ class PrivacyError(FedRidgeError):
 
     The message never depends on the data, so a client may send it.
     """
+
+
+class MissingBoundError(PrivacyError, TypeError):
+    """A public bound that privacy needs was not given."""
 
 
 class PrivacyWarning(UserWarning):

@@ -228,7 +228,7 @@ class RidgeModel:
           intercept            1
         """
         facts = [
-            ("rows", "not known" if self.n_rows_ is None else f"{self.n_rows_}"),
+            ("rows", self._rows_in_words()),
             ("clients", f"{self.n_clients_}"),
             ("alpha", self._alpha_in_words()),
             ("R² (train)", "not known" if self.r2_ is None else f"{self.r2_:.6g}"),
@@ -248,6 +248,11 @@ class RidgeModel:
         lines = ["Ridge regression"]
         lines += [f"  {name:<10}  {value}" for name, value in facts]
         return "\n".join([*lines, "", *self._coefficient_table()])
+
+    def _rows_in_words(self) -> str:
+        if self.n_rows_ is None:
+            return "hidden by the noise"
+        return f"{self.n_rows_}" if self.privacy_ is None else f"about {self.n_rows_}"
 
     def _alpha_in_words(self) -> str:
         chosen = self.alpha_chosen_by

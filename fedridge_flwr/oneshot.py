@@ -113,6 +113,12 @@ def check_private_settings(settings: FitSettings) -> None:
         raise PrivacyError(
             f"privacy must be DifferentialPrivacy(...), got {privacy!r}."
         )
+    if settings.cv == "gcv":
+        raise PrivacyError(
+            'cv="gcv" needs the exact sum of squared residuals, which is not sent with '
+            'privacy. Give alphas alone (cv="noise"): alpha is then chosen from the '
+            "noisy statistics, at no cost in privacy."
+        )
     if settings.cv not in (None, "noise"):
         raise PrivacyError(
             f'cv="{settings.cv}" cannot be had with privacy: losses of clients are a '

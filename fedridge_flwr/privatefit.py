@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import secrets
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from .errors import FedRidgeError, NotEnoughClientsError, ProtocolError
+from .errors import (
+    FedRidgeError,
+    NotEnoughClientsError,
+    PrivacyWarning,
+    ProtocolError,
+)
 from .fold import Contribution, Fold
 from .model import RidgeModel
 from .oneshot import FitSettings, OneShotFit
@@ -19,7 +25,15 @@ from .privacy.estimate import mostly_noise
 from .privacy.mechanism import DifferentialPrivacy
 from .privacy.refinement import Refinement, first_clip
 from .privacy.release import Question
-from .privacy.report import EXPERIMENTAL, gram_is_noise, privacy_report, what_helps
+from .privacy.report import (
+    EXPERIMENTAL,
+    USABLE,
+    WEAK,
+    gram_is_noise,
+    privacy_report,
+    useless,
+    what_helps,
+)
 from .privacy.solve import best_alpha, centre, solve_private
 from .privacy.statistics import PrivateStatistics
 from .report import FitReport
@@ -101,16 +115,26 @@ class PrivateFit(OneShotFit):
     def _report(self, total: Contribution, model: RidgeModel) -> FitReport:
         report, total = super()._report(total, model), _private(total)
         damage, advice = self._damage(total)
+        verdict = self._verdict(model, weak=bool(advice))
         report.privacy = privacy_report(
             self.privacy,
             n_clients=total.n_clients,
             n_rows=model.n_rows_,
             deviations=self._deviations(total),
+            verdict=verdict,
             damage=damage,
             advice=advice,
         )
         model.privacy_ = asdict(report.privacy)
         return report
+
+    def _verdict(self, model: RidgeModel, *, weak: bool) -> str:
+        if model.coef_.any():
+            return WEAK if weak else USABLE
+        alike = model.coef_.ndim == 1
+        verdict = useless(float(model.intercept_) if alike else None)
+        warnings.warn(f"private model: {verdict}.", PrivacyWarning, stacklevel=2)
+        return verdict
 
     def _deviations(self, total: PrivateStatistics) -> dict[str, float]:
         found = {"gram": total.gram_sd, "moment": total.moment_sd}

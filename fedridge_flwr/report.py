@@ -121,7 +121,7 @@ class FitReport:
                 ", ".join(f"{name} {time:.2f}" for name, time in self.seconds.items()),
             ),
         ]
-        if self.fedavg_rounds is not None:
+        if self.fedavg_rounds is not None and self.privacy is None:
             rows.append(
                 (
                     "same bytes",
@@ -155,7 +155,7 @@ class FitReport:
 
     def _rows_in_words(self) -> str:
         if self.n_rows is None:
-            return "rows not known"
+            return "rows hidden by the noise"
         about = "" if self.privacy is None else "about "
         return f"{about}{counted(self.n_rows, 'row')}"
 

@@ -109,7 +109,8 @@ def test_with_hardly_any_noise_the_model_is_the_exact_one(app, kind, intercept, 
 
 def test_the_report_says_what_is_promised_and_what_it_costs():
     strategy = FedRidge(privacy=privacy(0.1), min_available_nodes=K)
-    fit(strategy, InProcessGrid.of_app(NATIVE, K))
+    with pytest.warns(PrivacyWarning, match="every coefficient is 0"):
+        fit(strategy, InProcessGrid.of_app(NATIVE, K))
     report = strategy.report_.privacy
     assert (report.epsilon, report.delta, report.unit) == (0.1, 1e-5, "record")
     assert report.neighboring == "add-or-remove-one"
@@ -120,7 +121,14 @@ def test_the_report_says_what_is_promised_and_what_it_costs():
     assert report.deviations["gram"] == pytest.approx(sd * length**2, rel=1e-6)
     assert report.deviations["moment"] == pytest.approx(sd * length * 6.0, rel=1e-6)
     text = str(strategy.report_)
-    for words in ("epsilon 0.1", "for each record", "mostly noise", "larger epsilon"):
+    for words in (
+        "NOT USABLE",
+        "epsilon 0.1",
+        "for each record",
+        "rows to length 4, targets to 6",
+        "mostly noise",
+        "larger epsilon",
+    ):
         assert words in text
     assert "withheld" in text
     assert strategy.report_.to_dict()["privacy"]["epsilon"] == 0.1
@@ -451,7 +459,7 @@ def test_a_simulation_may_give_a_client_other_rows():
     [
         ({"cv": "clients"}, "further release"),
         ({"cv": "server"}, "further release"),
-        ({"cv": "gcv"}, "further release"),
+        ({"cv": "gcv"}, "squared residuals"),
         ({"standardize": True}, "public constants"),
         ({"wire_dtype": "float32"}, "float64"),
         ({"fraction_evaluate": 1.0}, "fraction_evaluate must be 0"),
@@ -465,9 +473,20 @@ def test_settings_that_cannot_be_had_with_privacy(kind, options, reason):
         kind(**{"privacy": privacy(), **options})
 
 
-def test_bounds_are_never_guessed():
-    with pytest.raises(TypeError, match="x_norm_bound"):
-        DifferentialPrivacy(1.0, 1e-5, y_bound=1.0)
+@pytest.mark.parametrize("given", [{}, {"y_bound": 1.0}, {"x_norm_bound": None}])
+def test_bounds_are_never_guessed(given):
+    with pytest.raises(TypeError, match="from public knowledge") as caught:
+        DifferentialPrivacy(1.0, 1e-5, **given)
+    assert isinstance(caught.value, PrivacyError)
+
+
+def test_wrong_bounds_are_told_in_the_clients_own_log(caplog):
+    answer(app_of(*rows_of(0)), private_request(x_norm_bound=1e-3))
+    assert "200 were shortened to x_norm_bound" in caplog.text
+    assert "same unit" in caplog.text
+    caplog.clear()
+    answer(app_of(*rows_of(0)), private_request())
+    assert "same unit" not in caplog.text
 
 
 def _hostile(change: Any) -> Any:
@@ -572,8 +591,20 @@ def test_a_second_fit_is_counted_and_refused_beyond_the_budget(tmp_path):
 
 def test_a_ledger_needs_a_name(tmp_path):
     ledger = PrivacyLedger(tmp_path / "ledger.json", 2.0, 1e-5)
-    content = answer(app_of(*rows_of(0), privacy_ledger=ledger), private_request())
-    assert "client_name" in content["config"]["error"]
+    with pytest.raises(PrivacyError, match="client_name="):
+        ridge_client_app(load_data, privacy_ledger=ledger)
+    with pytest.raises(PrivacyError, match="client_name="):
+        RidgeClient(*rows_of(0), privacy_ledger=ledger, context=node_context(0, 1))
+    with pytest.raises(PrivacyError, match="context=context"):
+        RidgeClient(*rows_of(0), privacy_policy=POLICY)
+
+
+def test_a_policy_beyond_the_ledger_is_pointed_out(tmp_path):
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 0.5, 1e-5)
+    with pytest.warns(PrivacyWarning, match=r"budget is 0\.5"):
+        ridge_client_app(
+            load_data, privacy_policy=POLICY, privacy_ledger=ledger, client_name="a"
+        )
 
 
 def test_a_release_that_is_forgotten_is_not_drawn_again(tmp_path):
@@ -582,7 +613,7 @@ def test_a_release_that_is_forgotten_is_not_drawn_again(tmp_path):
     app = app_of(*rows_of(0), privacy_ledger=ledger, client_name="site")
     assert "arrays" in answer(app, private_request(), node_context(0, 1))
     later = answer(app, private_request(), node_context(0, 1))
-    assert "does not remember" in later["config"]["error"]
+    assert "not remember it" in later["config"]["error"]
 
 
 def test_a_retry_costs_nothing(tmp_path):

@@ -204,7 +204,7 @@ def test_clipping_keeps_the_fit():
     A, w = 100 * rng.normal(size=(50, 3)), np.array([0.1, -0.2, 0.3])
     bounds = Bounds(1.0, 10.0, 3, 1, False)
     grid = bounds.on_grid(Block(A, (A @ w)[:, None], None))
-    assert grid.n_clipped == 50
+    assert grid.n_shortened == 50
     clipped, targets = grid.X * bounds.x_step, grid.Y * bounds.y_step
     np.testing.assert_allclose(np.linalg.norm(clipped, axis=1), 1.0, rtol=1e-5)
     np.testing.assert_allclose(clipped @ w, targets[:, 0], atol=1e-5)
@@ -213,7 +213,7 @@ def test_clipping_keeps_the_fit():
 def test_rows_within_the_bounds_are_only_rounded():
     bounds = Bounds(10.0, 10.0, 6, 1, False)
     grid = bounds.on_grid(Block(X, Y[:, None], None))
-    assert grid.n_clipped == 0
+    assert grid.n_shortened == grid.n_cut == 0
     np.testing.assert_allclose(grid.X * bounds.x_step, X, atol=bounds.x_step)
     np.testing.assert_allclose(grid.Y[:, 0] * bounds.y_step, Y, atol=bounds.y_step)
 

@@ -25,6 +25,7 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.privacy import epsilon_of, noise_multiplier, private_statistics
 from fedridge_flwr.privacy.curator import Curator, Request
+from fedridge_flwr.privacy.estimate import mostly_noise
 from fedridge_flwr.privacy.mechanism import RELATIONS, TRUSTS
 from fedridge_flwr.privacy.release import Question
 from fedridge_flwr.rows import check_rows
@@ -52,7 +53,7 @@ def make(epsilon: float = 1.0, delta: float = 1e-5, **options) -> DifferentialPr
         ({"delta": 0.0}, "delta must be"),
         ({"delta": 1.0}, "delta must be"),
         ({"x_norm_bound": 0.0}, "x_norm_bound must be"),
-        ({"x_norm_bound": None}, "x_norm_bound must be"),
+        ({"x_norm_bound": None}, "from public knowledge"),
         ({"y_bound": math.inf}, "y_bound must be"),
         ({"neighboring": "both"}, "add-or-remove-one"),
         ({"trust": "all"}, "secagg"),
@@ -126,6 +127,18 @@ def test_parts_of_the_noise_under_secure_sums():
     assert 9 * privacy.client_part**2 == pytest.approx(1.0)
     assert make(trust="local").client_part == 1.0
     assert make(trust="server").client_part == 0.0
+
+
+@pytest.mark.parametrize("trust", ["local", "server"])
+def test_rows_needed_are_where_the_gram_matrix_stops_being_noise(trust):
+    """The same line that the report draws, for rows as long as the bound."""
+    privacy, d, clients = make(trust=trust), 6, 4
+    needed = privacy.rows_needed(d, clients)
+    noises = clients if trust == "local" else 1
+    sd = privacy.deviation("gram") * math.sqrt(noises)
+    for rows, noise in ((0.99 * needed, True), (1.01 * needed, False)):
+        assert mostly_noise(rows / d * np.eye(d), sd) is noise
+    assert privacy.rows_needed(d, clients, 0.5) == pytest.approx(4 * needed)
 
 
 def test_shares_are_copied():
@@ -270,7 +283,7 @@ def test_rounds_asked_at_the_same_time_are_answered_once(tmp_path):
 
     ask(1.0)
     for clip in (1.0, 2.0):
-        with pytest.raises(PrivacyError, match="does not remember"):
+        with pytest.raises(PrivacyError, match="not remember it"):
             ask(clip)
     assert ledger.spent("site").releases == 1
 
@@ -338,7 +351,7 @@ def test_clients_of_one_file_have_their_own_budgets(tmp_path):
     ledger.charge("b", "1", make())
     with pytest.raises(PrivacyError, match=r"epsilon 1\.465"):
         ledger.charge("a", "2", make())
-    with pytest.raises(PrivacyError, match="does not remember"):
+    with pytest.raises(PrivacyError, match="not remember it"):
         ledger.charge("a", "1", make())
     assert ledger.spent("a").releases == ledger.spent("b").releases == 1
     assert ledger.spent("nobody").releases == 0
@@ -364,9 +377,15 @@ def test_a_damaged_ledger_refuses_everything(tmp_path, content):
 
 def test_a_ledger_that_cannot_be_written_refuses_everything(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    ledger = PrivacyLedger(tmp_path / "file" / "ledger.json", 1.0, 1e-5)
+    for folder in ("file", "missing"):
+        ledger = PrivacyLedger(tmp_path / folder / "ledger.json", 1.0, 1e-5)
+        with pytest.raises(PrivacyError, match="does not exist"):
+            ledger.charge("a", "1", make())
+    with pytest.raises(PrivacyError, match="must be absolute"):
+        PrivacyLedger("ledger.json", 1.0, 1e-5)
+    (tmp_path / "ledger.json").mkdir()
     with pytest.raises(PrivacyError, match="nothing is released"):
-        ledger.charge("a", "1", make())
+        PrivacyLedger(tmp_path / "ledger.json", 1.0, 1e-5).charge("a", "1", make())
 
 
 def _charge_often(path: Path, worker: int) -> None:

@@ -106,6 +106,17 @@ def test_the_intercept_is_found_and_not_penalised():
     assert strong.intercept_ == pytest.approx(2.0, abs=0.2)
 
 
+def test_the_mean_is_found_before_the_number_of_rows_is():
+    """A target far from zero: half of its mean is better than none of it."""
+    train = [(X[:20], 0.1 * y[:20] + 2.0) for X, y in federation(5)[0]]
+    privacy = mechanism(5, 1.0)
+    found = [
+        solve_private(released(train, privacy, fit_intercept=True)).intercept_
+        for _ in range(20)
+    ]
+    assert np.mean((np.array(found) - 2.0) ** 2) < 0.7 * 4.0
+
+
 def test_means_that_are_noise_are_taken_as_zero():
     stats = released(federation(5)[0][:1], mechanism(5, 0.01), fit_intercept=True)
     equations = centre(stats, fit_intercept=True)

@@ -38,7 +38,13 @@ from ..statistics import SufficientStatistics, hash_names
 from . import wire
 from .arrays import decode_array, decode_arrays, held_out_from_arrays, model_from_arrays
 from .cores import keep_to_own_cores
-from .private import ClientName, curator_of, is_private, private_request
+from .private import (
+    ClientName,
+    check_guards,
+    curator_of,
+    is_private,
+    private_request,
+)
 from .reasons import readable_error
 
 __all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
@@ -91,6 +97,7 @@ def ridge_client_app(
     >>> app = ridge_client_app(load_data)
     """
     app = ClientApp()
+    check_guards(privacy_policy, privacy_ledger, client_name)
 
     def client(context: Context, *, evaluating: bool) -> RidgeClient:
         if evaluating and load_eval_data is not None:
@@ -183,10 +190,16 @@ class RidgeClient(NumPyClient):
         )
         self.min_rows = min_rows
         self.share_feature_names = share_feature_names
-        self._remembers = context is not None
+        check_guards(privacy_policy, privacy_ledger, client_name)
         self._guarded = privacy_policy is not None or privacy_ledger is not None
+        if context is None and self._guarded:
+            raise PrivacyError(
+                "privacy_policy and privacy_ledger need context=context, which "
+                "client_fn(context) receives: releases are remembered there."
+            )
+        self._remembers = context is not None
         self._curator = (
-            Curator(privacy_policy)
+            Curator()
             if context is None
             else curator_of(context, privacy_policy, privacy_ledger, client_name)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
@@ -10,7 +11,7 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, Context, RecordDict
 from numpy.typing import NDArray
 
-from ..errors import PrivacyError, ProtocolError
+from ..errors import PrivacyError, PrivacyWarning, ProtocolError
 from ..privacy.bounds import Bounds
 from ..privacy.curator import Curator, Request
 from ..privacy.ledger import PrivacyLedger
@@ -25,6 +26,7 @@ __all__ = [
     "PROTOCOL_KEY",
     "ClientName",
     "StatePast",
+    "check_guards",
     "curator_of",
     "forget_releases",
     "is_private",
@@ -78,6 +80,29 @@ class StatePast(MutableMapping[str, Array]):
         return len(self._record())
 
 
+def check_guards(
+    policy: PrivacyPolicy | None,
+    ledger: PrivacyLedger | None,
+    name: ClientName | None,
+) -> None:
+    """Refuse a client's own settings that would only fail when it is asked."""
+    if ledger is not None and not name:
+        raise PrivacyError(
+            "privacy_ledger needs client_name=, the name that these data have in the "
+            'ledger in every run, as client_name="clinic-a": node ids change from run '
+            "to run."
+        )
+    if ledger is None or policy is None:
+        return
+    if policy.max_epsilon > ledger.max_epsilon:
+        warnings.warn(
+            f"the policy grants epsilon {policy.max_epsilon:g}, but the ledger's "
+            f"budget is {ledger.max_epsilon:g}: anything above is refused.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+
+
 def curator_of(
     context: Context,
     policy: PrivacyPolicy | None,
@@ -96,8 +121,8 @@ def refuse_private_evaluation(
     if privacy is not None and fraction_evaluate > 0:
         raise PrivacyError(
             "fraction_evaluate must be 0 with privacy: errors counted on the clients' "
-            "rows are a further release about them. Evaluate on public rows "
-            "(evaluate_fn)."
+            "rows are a further release about them. Evaluate on rows that are public, "
+            "or the server's own: start(grid, evaluate_fn=f), f(server_round, arrays)."
         )
 
 

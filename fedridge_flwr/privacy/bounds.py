@@ -40,7 +40,8 @@ class GridRows:
     Y: Integers
     targets: Array
     present: NDArray[np.bool_]
-    n_clipped: int
+    n_shortened: int
+    n_cut: int
 
     @property
     def n_dropped(self) -> int:
@@ -128,13 +129,17 @@ class Bounds:
         if self.intercept:
             U[:, -1] = self.constant
         present = np.ones(len(X), dtype=bool)
+        n_shortened = n_cut = 0
         if odd.size:
             sane = _finite(X[odd]) & _finite(Y[odd])
             present[odd] = sane
             short, factors = _shortened(np.where(sane[:, None], X[odd], 0.0), longest)
             targets = np.where(sane[:, None], Y[odd], 0.0) * factors[:, None]
             U[odd, : self.n_features] = short / self.x_step
-            V[odd] = _shortened(targets, largest)[0] / self.y_step
+            cut, shares = _shortened(targets, largest)
+            V[odd] = cut / self.y_step
+            n_shortened = int(np.count_nonzero(sane & (factors < 1.0)))
+            n_cut = int(np.count_nonzero(sane & (shares < 1.0)))
             Y = Y.copy()
             Y[odd] = targets
         np.rint(U, out=U)
@@ -144,7 +149,7 @@ class Bounds:
         present &= (_squares(U) <= LENGTH**2) & (_squares(V) <= LENGTH**2)
         if not present.all():
             U[~present], V[~present] = 0.0, 0.0
-        return GridRows(U, V, Y, present, int(np.count_nonzero(present[odd])))
+        return GridRows(U, V, Y, present, n_shortened, n_cut)
 
 
 def _shortened(rows: Array, bound: float) -> tuple[Array, Array]:

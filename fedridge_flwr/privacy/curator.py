@@ -134,14 +134,8 @@ class Curator:
             seen=seen,
         )
         self.past[request.key] = found
-        log.log(
-            logging.INFO if question.server_round == 1 else logging.DEBUG,
-            "Private release: %d rows, of which %d were shortened to the bounds and %d "
-            "without finite numbers left out (for this client's log only).",
-            seen.total,
-            seen.clipped,
-            seen.dropped,
-        )
+        if question.server_round == 1:
+            _log_rows(seen)
         return found
 
     def refuse_exact(self) -> None:
@@ -177,6 +171,17 @@ class Curator:
             which = RELATIONS.index(privacy.neighboring)
             before = [float(self.past[key][which]) for key in fits]
             self.policy.check_sum([*before, float(_mus(privacy)[which])])
+
+
+def _log_rows(seen: RowsSeen) -> None:
+    if seen.doubtful:
+        log.warning(
+            "Private release of %s: are bounds and rows in the same unit? Tell the "
+            "server's operator that they do not fit, not these numbers.",
+            seen.in_words(),
+        )
+    else:
+        log.info("Private release of %s (for this client's log only).", seen.in_words())
 
 
 def _mus(privacy: DifferentialPrivacy) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ except ImportError:  # Windows has other locks; there a ledger refuses to be use
 
 __all__ = ["PrivacyLedger", "Spent"]
 
+log = logging.getLogger("flwr")
 _FORMAT = "fedridge-privacy-ledger"
 _VERSION = 1
 _ACCOUNTINGS = ("exact", "basic")
@@ -47,8 +49,9 @@ class PrivacyLedger:
     Parameters
     ----------
     path : path-like
-        File of the ledger, on the machine that holds the data. Several clients may
-        share it, each under its own name.
+        File of the ledger: an absolute path, on the machine that holds the data, in a
+        folder that exists, on storage that is kept and backed up. Whoever deletes it
+        deletes what was spent. Several clients may share it, each under its own name.
     max_epsilon, max_delta : float
         The budget of each client.
     neighboring : str
@@ -80,7 +83,12 @@ class PrivacyLedger:
         neighboring: str = "add-or-remove-one",
         accounting: str = "exact",
     ) -> None:
-        self.path = Path(path).absolute()
+        self.path = Path(path)
+        if not self.path.is_absolute():
+            raise PrivacyError(
+                f"the path of a privacy ledger must be absolute, got {str(path)!r}: "
+                "the working directory of a ClientApp is not yours."
+            )
         self.max_epsilon = in_range("epsilon", max_epsilon)
         self.max_delta = in_range("delta", max_delta)
         check_one_of("neighboring", neighboring, RELATIONS)
@@ -134,7 +142,8 @@ class PrivacyLedger:
                     f"{after.epsilon:.4g}, delta {after.delta:.2g}; the client's "
                     f"budget is {self.max_epsilon:g}, {self.max_delta:g}, of which "
                     f"epsilon {before.epsilon:.4g} is spent by "
-                    f"{counted(before.releases, 'release')}."
+                    f"{counted(before.releases, 'release')}. Nothing was released; "
+                    "only the client itself can raise its budget."
                 )
             self._write(content)
 
@@ -166,8 +175,14 @@ class PrivacyLedger:
         beside = self.path.with_name(self.path.name + ".lock")
         if fcntl is None:
             raise PrivacyError("a privacy ledger needs the file locks of Unix.")
+        if not self.path.parent.is_dir():
+            # A new one in the wrong place would forget all that was spent.
+            log.warning("There is no folder %s for the ledger.", self.path.parent)
+            raise PrivacyError(
+                "the folder of the client's privacy ledger does not exist, so nothing "
+                "is released: make it once by hand, or correct the path."
+            )
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             with beside.open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
@@ -179,6 +194,7 @@ class PrivacyLedger:
 
     def _read(self) -> dict[str, Any]:
         if not self.path.exists():
+            log.info("New privacy ledger %s: nothing is spent so far.", self.path)
             return {"format": _FORMAT, "version": _VERSION, "clients": {}}
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
@@ -212,8 +228,10 @@ def _enter_round(
         raise PrivacyError("the terms of this fit were others when it began.")
     if server_round in entry["answered"]:
         raise PrivacyError(
-            "this client made this release before and does not remember it (was it "
-            "restarted?): start another fit, which counts as another release."
+            "the ledger has this release under the client's name, yet this node does "
+            "not remember it: either two clients have one name (client_name=lambda "
+            "context: ... gives each its own), or the node was restarted (start "
+            "another fit, which counts as another release)."
         )
     entry["answered"].append(server_round)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from ..errors import PrivacyError, PrivacyWarning
+from ..errors import MissingBoundError, PrivacyError, PrivacyWarning
 from .accounting import classical_multiplier, epsilon_of, noise_multiplier
 from .shares import Shares, one_shot_shares, refinement_shares
 
@@ -30,6 +30,7 @@ CALIBRATIONS = ("exact", "paper")
 ESTIMATORS = ("noise_aware", "ridge_floor", "plain")
 
 _MOST_ROUNDS = 1000
+_MISSING = math.nan
 _RANGES = {
     "epsilon": (0.0, 1e15),
     "delta": (0.0, 1.0),
@@ -109,8 +110,8 @@ class DifferentialPrivacy:
 
     epsilon: float
     delta: float
-    x_norm_bound: float = field(kw_only=True)
-    y_bound: float = field(kw_only=True)
+    x_norm_bound: float = field(default=_MISSING, kw_only=True)
+    y_bound: float = field(default=_MISSING, kw_only=True)
     neighboring: str = field(default="add-or-remove-one", kw_only=True)
     trust: str = field(default="local", kw_only=True)
     rounds: int = field(default=1, kw_only=True)
@@ -122,6 +123,12 @@ class DifferentialPrivacy:
 
     def __post_init__(self) -> None:
         """Refuse whatever is not clearly private."""
+        if any(_is_missing(bound) for bound in (self.x_norm_bound, self.y_bound)):
+            raise MissingBoundError(
+                "x_norm_bound and y_bound must be given: the longest row of features "
+                "and the largest absolute target, from public knowledge and never from "
+                "the data."
+            )
         for name in _RANGES:
             object.__setattr__(self, name, in_range(name, getattr(self, name)))
         for name, known in (
@@ -221,6 +228,33 @@ class DifferentialPrivacy:
         """Return the epsilon that the noise really gives at this delta."""
         return epsilon_of(self.mu(), self.delta if delta is None else delta)
 
+    def rows_needed(
+        self, n_features: int, n_clients: int, typical_norm: float | None = None
+    ) -> float:
+        """Return how many rows, of all clients, make G more than noise in one round.
+
+        2 sigma sqrt(K) d^1.5 (Bx / |a|)²: from there on the average eigenvalue of G is
+        above the largest one of its noise. With fewer the coefficients are shrunk hard,
+        or 0.
+
+        Parameters
+        ----------
+        n_features, n_clients : int
+            Size of the problem; a trusted server counts as one client.
+        typical_norm : float, optional
+            Typical length of a row; by default that of the bound.
+
+        Examples
+        --------
+        >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+        >>> round(privacy.rows_needed(10, 5), -1)
+        530.0
+        """
+        clients = 1 if self.trust == "server" else n_clients
+        longer = self.x_norm_bound / (typical_norm or self.x_norm_bound)
+        noise = self.deviation("gram") * math.sqrt(2.0 * clients * n_features)
+        return noise * n_features * longer**2
+
     # ---- on the wire --------------------------------------------------------------
 
     def to_config(self) -> dict[str, float | int | str]:
@@ -277,13 +311,23 @@ _SCALARS = (
 )
 
 
+_HINTS = {
+    "epsilon": "; for no privacy at all use privacy=None",
+    "delta": "; choose it well below one over the rows of a client, as 1e-5",
+}
+
+
+def _is_missing(bound: object) -> bool:
+    return bound is None or (isinstance(bound, float) and math.isnan(bound))
+
+
 def in_range(name: str, value: object) -> float:
     """Return a number that may be this epsilon, delta or bound, or say why not."""
     low, high = _RANGES[name]
     real = isinstance(value, Real) and not isinstance(value, bool)
     number = float(value) if real else math.nan  # type: ignore[arg-type]
     if not low < number < high:
-        hint = "; for no privacy at all use privacy=None" if name == "epsilon" else ""
+        hint = _HINTS.get(name, "") if real else ""
         raise PrivacyError(
             f"{name} must be a number above {low:g} and below {high:g}, got "
             f"{value!r}{hint}."

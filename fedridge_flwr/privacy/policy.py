@@ -45,7 +45,7 @@ class PrivacyPolicy:
     >>> policy.check(asked)
     Traceback (most recent call last):
     fedridge_flwr.errors.PrivacyError: the server asks for epsilon 3, this client's \
-policy grants at most 1.
+policy grants at most 1: ask for no more, or go on without it.
     """
 
     max_epsilon: float
@@ -97,7 +97,7 @@ policy grants at most 1.
             if value > limit:
                 raise PrivacyError(
                     f"the server asks for {name} {value:g}, this client's policy "
-                    f"grants at most {limit:g}."
+                    f"grants at most {limit:g}: ask for no more, or go on without it."
                 )
 
     def check_sum(self, mus: Sequence[float]) -> None:
@@ -106,7 +106,8 @@ policy grants at most 1.
         if len(mus) > 1 and epsilon > self.max_epsilon:
             raise PrivacyError(
                 "with what this run has asked for before, epsilon would be "
-                f"{epsilon:.4g}; this client's policy grants {self.max_epsilon:g}."
+                f"{epsilon:.4g}; this client's policy grants {self.max_epsilon:g}. Ask "
+                "for less in each fit, or start another run."
             )
 
 

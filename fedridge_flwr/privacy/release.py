@@ -22,6 +22,7 @@ __all__ = ["Layout", "Question", "RowsSeen", "check_question", "make_release"]
 
 # So many products of two grid lengths fit into an int64, with room for the noise.
 _INT64_ROWS = 2**21
+_MANY_CHANGED = 0.2
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,27 @@ class Layout:
 
 @dataclass
 class RowsSeen:
-    """How many rows a client clipped or dropped: for its own eyes only."""
+    """What happened to the rows of a client: for its own eyes only."""
 
     total: int = 0
-    clipped: int = 0
+    shortened: int = 0
+    cut: int = 0
     dropped: int = 0
+
+    def in_words(self) -> str:
+        """Return one line for the client's log."""
+        return (
+            f"{self.total} rows, of which {self.shortened} were shortened to "
+            f"x_norm_bound, {self.cut} cut to y_bound, {self.dropped} left out as not "
+            "finite numbers"
+        )
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether so many rows were changed that the bounds, or the rows, are wrong."""
+        return self.total > 0 and max(self.shortened, self.cut, self.dropped) > (
+            _MANY_CHANGED * self.total
+        )
 
 
 def make_release(
@@ -206,7 +223,8 @@ def _sums(
                 total = total.astype(object)
             total = total + added.astype(np.int64)
             seen.total += len(grid.Y)
-            seen.clipped += grid.n_clipped
+            seen.shortened += grid.n_shortened
+            seen.cut += grid.n_cut
             seen.dropped += grid.n_dropped
     return total
 

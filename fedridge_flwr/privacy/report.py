@@ -11,14 +11,14 @@ from .statistics import PrivateStatistics
 
 __all__ = [
     "EXPERIMENTAL",
+    "USABLE",
+    "WEAK",
     "PrivacyReport",
     "gram_is_noise",
     "privacy_report",
+    "useless",
     "what_helps",
 ]
-
-_MANY = 20
-"""Up to so many features the one-shot release is accurate at epsilon 1."""
 
 _PROTECTS = {
     "local": "from everybody, the server included: noise is added where the rows are",
@@ -57,6 +57,8 @@ class PrivacyReport:
         features and targets.
     x_norm_bound, y_bound : float
         Bounds of a row.
+    verdict : str
+        Whether the model can be used, as far as noisy numbers tell.
     damage : list of str
         What the noise does to the answer.
     advice : list of str
@@ -79,6 +81,7 @@ class PrivacyReport:
     deviations: dict[str, float]
     x_norm_bound: float
     y_bound: float
+    verdict: str
     damage: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     intervals: str = "withheld: they would have to include the privacy noise"
@@ -86,23 +89,25 @@ class PrivacyReport:
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of a table."""
         promise = f"epsilon {self.epsilon:g}, delta {self.delta:g} for each {self.unit}"
+        spent = "" if self.releases == 1 else f", spent over {self.releases} rounds"
         found = [
-            ("privacy", f"{promise} ({self.neighboring})"),
+            ("verdict", self.verdict),
+            ("privacy", f"{promise} ({self.neighboring}){spent}"),
             ("protects", _PROTECTS[self.trust]),
             (
-                "noise",
-                f"{self.noise_multiplier:.4g} times the sensitivity, "
-                f"{counted(self.releases, 'release')} per client",
+                "bounds",
+                f"rows to length {self.x_norm_bound:g}, targets to {self.y_bound:g}",
             ),
             (
-                "deviation",
-                ", ".join(f"{k} {v:.4g}" for k, v in self.deviations.items())
-                + f" in the sum of {counted(self.n_clients, 'client')}",
+                "noise",
+                f"{self.noise_multiplier:.4g} times what one row can change; deviation "
+                f"in the sum of {counted(self.n_clients, 'client')}: "
+                + ", ".join(f"{k} {v:.4g}" for k, v in self.deviations.items()),
             ),
         ]
         if self.calibration == "paper":
             found.insert(
-                1, ("NOT PRIVATE", f"as claimed: true epsilon {self.true_epsilon:.3g}")
+                2, ("NOT PRIVATE", f"as claimed: true epsilon {self.true_epsilon:.3g}")
             )
         found += [("damage", words) for words in self.damage]
         found += [("advice", words) for words in self.advice]
@@ -114,10 +119,21 @@ class PrivacyReport:
 
 
 EXPERIMENTAL = (
-    "residual refinement is experimental: it answers for medians rather than means "
-    "where residuals are skewed, and is weak where features are correlated and epsilon "
-    "is small"
+    "residual refinement is experimental: it estimates medians where residuals are "
+    "skewed, is weak on correlated features at small epsilon, and shrinks an intercept "
+    "like a coefficient (subtract a public typical value from the target)"
 )
+
+USABLE = (
+    "noise is small beside the data; what clipping did, only the clients' own logs know"
+)
+WEAK = "WEAK: check the model on public rows before use"
+
+
+def useless(prediction: float | None) -> str:
+    """Return the verdict on a model without coefficients."""
+    what = "every row alike" if prediction is None else f"{prediction:g} for every row"
+    return f"NOT USABLE: every coefficient is 0, so the model predicts {what}"
 
 
 def gram_is_noise(privacy: DifferentialPrivacy) -> str:
@@ -131,14 +147,19 @@ def gram_is_noise(privacy: DifferentialPrivacy) -> str:
 
 def what_helps(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> str:
     """Return what would make the answer more accurate."""
-    options = []
-    if stats.n_features > _MANY:
-        options.append(f"fewer features (now {stats.n_features}; {_MANY} work well)")
-    if privacy.rounds == 1:
-        options.append("more rounds (rounds=20, experimental)")
-    if privacy.trust == "local":
-        options.append("secure sums or a trusted server instead of local noise")
+    d, clients = stats.n_features, stats.n_clients
+    needed = privacy.rows_needed(d, clients)
+    options = [
+        f"more rows (about {needed:,.0f} in all, if rows are as long as x_norm_bound)",
+        "smaller public bounds (half of x_norm_bound is a quarter of the noise)",
+        "a target with a public typical value subtracted",
+        f"fewer features (now {d})",
+    ]
+    if privacy.rounds == 1 and stats.n_targets == 1:
+        options.append("rounds=20 (experimental)")
     options.append(f"a larger epsilon (now {privacy.epsilon:g})")
+    if privacy.trust == "local":
+        options.append('trust="server", if every policy allows it')
     return "; or ".join(options)
 
 
@@ -148,6 +169,7 @@ def privacy_report(
     n_clients: int,
     n_rows: int | None,
     deviations: dict[str, float],
+    verdict: str,
     damage: Sequence[str] = (),
     advice: Sequence[str] = (),
 ) -> PrivacyReport:
@@ -176,6 +198,7 @@ def privacy_report(
         deviations=deviations,
         x_norm_bound=privacy.x_norm_bound,
         y_bound=privacy.y_bound,
+        verdict=verdict,
         damage=damage,
         advice=advice,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,17 +57,19 @@ def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
             )
         return nothing
     constant = stats.bounds.constant * stats.bounds.x_step
-    count = float(gram[d, d]) / constant**2
-    if not count > _KNOWN * stats.gram_sd / constant**2:
-        return nothing
-    if not fit_intercept:
-        return Centred(**{**vars(nothing), "count": count})
-    sums, target_sums = gram[:d, d] / constant, moment[d] / constant
-    means = _shrunk(sums / count, stats.gram_sd / np.sqrt(2.0) / constant / count)
-    noise = stats.moment_sd / constant / count
+    count, count_sd = float(gram[d, d]) / constant**2, stats.gram_sd / constant**2
+    known = count if count > _KNOWN * count_sd else None
+    if not fit_intercept or count <= count_sd:
+        return replace(nothing, count=known)
+    # A noisy number of rows is a poor divisor: it is shrunk by its own noise.
+    rows = count + count_sd**2 / count
+    sums, sums_sd = gram[:d, d] / constant, stats.gram_sd / math.sqrt(2.0) / constant
+    target_sums, noise = moment[d] / constant, stats.moment_sd / constant
     target_means = np.array(
-        [_shrunk(m, noise)[0] for m in (target_sums / count)[:, None]]
+        [_shrunk(mean, noise / rows)[0] for mean in (target_sums / rows)[:, None]]
     )
+    # Means of features are squared in G: only where the divisor is a good one.
+    means = np.zeros(d) if known is None else _shrunk(sums / rows, sums_sd / rows)
     spread = np.outer(sums, means)
     return Centred(
         gram=nothing.gram - spread - spread.T + count * np.outer(means, means),
@@ -74,11 +77,16 @@ def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
         - np.outer(sums, target_means)
         - np.outer(means, target_sums)
         + count * np.outer(means, target_means),
-        gram_sd=stats.gram_sd,
-        moment_sd=stats.moment_sd,
+        # Noise of the sums comes in with the means it is multiplied by.
+        gram_sd=math.hypot(
+            stats.gram_sd, 2 * sums_sd * float(np.linalg.norm(means)) / math.sqrt(d)
+        ),
+        moment_sd=math.hypot(
+            stats.moment_sd, sums_sd * float(np.abs(target_means).max())
+        ),
         feature_means=means,
         target_means=target_means,
-        count=count,
+        count=known,
     )
 
 
