@@ -59,11 +59,15 @@ def test_the_private_snippets_run(tmp_path: Any, capsys: Any) -> None:
         load_data=load_data,
         ledger_file=tmp_path / "ledger.json",
     )
-    grid = InProcessGrid.of_app(client["app"], 1)
-    run(block_with("python", "# private server"), grid=grid)
-    assert "epsilon 1, delta 1e-05 for each record" in capsys.readouterr().out
-    spent = client["PrivacyLedger"](tmp_path / "ledger.json", 3.0, 1e-5)
-    assert spent.spent("clinic-a").releases == 1
+    grid = InProcessGrid.of_app(client["app"], 5)
+    server = run(block_with("python", "# private server"), grid=grid)
+    printed = capsys.readouterr().out
+    assert "verdict" in printed
+    assert "epsilon 3, delta 1e-05 for each record" in printed
+    ledger = client["PrivacyLedger"](tmp_path / "ledger.json", 6.0, 1e-5)
+    assert all(ledger.spent(f"clinic-{k}").releases == 1 for k in range(5))
+    X, y = load_diabetes(return_X_y=True)
+    assert server["strategy"].model_.score(X, y - 150.0) > 0.1
 
 
 def test_the_three_lines_that_choose_alpha_run(tmp_path: Any, monkeypatch: Any) -> None:
