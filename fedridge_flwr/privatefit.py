@@ -27,6 +27,7 @@ from .privacy.refinement import Refinement, first_clip
 from .privacy.release import Question
 from .privacy.report import (
     EXPERIMENTAL,
+    UNKNOWN,
     USABLE,
     WEAK,
     gram_is_noise,
@@ -115,9 +116,17 @@ class PrivateFit(OneShotFit):
     def _report(self, total: Contribution, model: RidgeModel) -> FitReport:
         report, total = super()._report(total, model), _private(total)
         damage, advice = self._damage(total)
-        verdict = self._verdict(model, weak=bool(advice))
+        empty = _targets_without_coefficients(model)
+        if empty and not advice:
+            advice = [what_helps(self.privacy, total)]
+        verdict = self._verdict(weak=bool(advice))
+        if empty:
+            means = np.broadcast_to(model.intercept_, total.n_targets)[empty].tolist()
+            verdict = useless(empty, total.n_targets, means)
+            warnings.warn(f"private model: {verdict}.", PrivacyWarning, stacklevel=4)
         report.privacy = privacy_report(
             self.privacy,
+            rounds=self._rounds_run(),
             n_clients=total.n_clients,
             n_rows=model.n_rows_,
             deviations=self._deviations(total),
@@ -128,13 +137,11 @@ class PrivateFit(OneShotFit):
         model.privacy_ = asdict(report.privacy)
         return report
 
-    def _verdict(self, model: RidgeModel, *, weak: bool) -> str:
-        if model.coef_.any():
-            return WEAK if weak else USABLE
-        alike = model.coef_.ndim == 1
-        verdict = useless(float(model.intercept_) if alike else None)
-        warnings.warn(f"private model: {verdict}.", PrivacyWarning, stacklevel=2)
-        return verdict
+    def _rounds_run(self) -> int:
+        return 1
+
+    def _verdict(self, *, weak: bool) -> str:
+        return WEAK if weak else USABLE
 
     def _deviations(self, total: PrivateStatistics) -> dict[str, float]:
         found = {"gram": total.gram_sd, "moment": total.moment_sd}
@@ -143,7 +150,7 @@ class PrivateFit(OneShotFit):
         return found
 
     def _damage(self, total: PrivateStatistics) -> tuple[list[str], list[str]]:
-        equations = centre(total, fit_intercept=False)
+        equations = centre(total, fit_intercept=self.settings.fit_intercept)
         if not mostly_noise(equations.gram, equations.gram_sd):
             return [], []
         return [gram_is_noise(self.privacy)], [what_helps(self.privacy, total)]
@@ -154,7 +161,8 @@ class RefinedFit(PrivateFit):
     """The state of a private fit in several rounds: residual refinement.
 
     Those whose rows are in the first answer are asked again in every round. Whoever
-    drops out later stays in the model with what it said until then.
+    drops out later stays in the model with what it said until then; whoever is only
+    away is asked again.
     """
 
     round: int = 1
@@ -162,6 +170,7 @@ class RefinedFit(PrivateFit):
     refinement: Refinement | None = None
     early: Fold | None = None
     late: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
     ended: str = ""
 
     @property
@@ -216,6 +225,9 @@ class RefinedFit(PrivateFit):
                 goes_on = False
             for client, reason in self.fold.failures.items():
                 self.late.setdefault(client, f"{where}: {reason}")
+            for client in self.wanted:
+                if client not in self.fold.answered:
+                    self.absent.setdefault(client, f"{where}: not connected")
         if not goes_on:
             self.ended = f"ended in {where}: too few answers, or of no use"
         model = self._named(refined_model(self.first, self.refinement, self.settings))
@@ -234,9 +246,15 @@ class RefinedFit(PrivateFit):
         report = super()._report(total, model)
         if self.early is not None:
             report.participants = self.early.participants
-            report.failures = {**self.early.failures, **self.late}
+            report.failures = {**self.early.failures, **self.absent, **self.late}
             report.repeated = self.early.repeated
         return report
+
+    def _rounds_run(self) -> int:
+        return self.round - 1
+
+    def _verdict(self, *, weak: bool) -> str:
+        return WEAK if weak or self.ended else UNKNOWN
 
     def _deviations(self, total: PrivateStatistics) -> dict[str, float]:
         return {
@@ -272,6 +290,10 @@ def refined_model(
         n_rows=None if refinement.blind else round(first.count),
         n_clients=first.n_clients,
     )
+
+
+def _targets_without_coefficients(model: RidgeModel) -> list[int]:
+    return np.flatnonzero(~np.atleast_2d(model.coef_).any(axis=1)).tolist()
 
 
 def _private(total: Contribution) -> PrivateStatistics:

@@ -173,25 +173,28 @@ def as_numbers(data: Any) -> Any:
     array([[ 1., nan]])
     """
     if _is_frame(data):
-        pandas = sys.modules["pandas"]
-        if data.ndim == 1:
-            return pandas.to_numeric(data, errors="coerce")
-        return data.apply(pandas.to_numeric, errors="coerce")
+        if data.ndim == 2:
+            return data.apply(_numeric_series)
+        return _numeric_series(data)
     if isinstance(data, np.ma.MaskedArray):
         return as_numbers(np.ma.filled(data.astype(object), np.nan))
     if _is_sparse(data):
         return data
     array = np.asarray(data)
-    if array.dtype.kind not in "OUS":
+    if array.dtype.kind not in "OUSc":
         return data
     flat = [_number(entry) for entry in array.ravel()]
     return np.array(flat, dtype=np.float64).reshape(array.shape)
 
 
+def _numeric_series(series: Any) -> Any:
+    return series if _is_numeric_dtype(series.dtype) else series.map(_number)
+
+
 def _number(entry: Any) -> float:
     try:
         return float(entry)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):  # complex ones are not real
         return float("nan")
 
 

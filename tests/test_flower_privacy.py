@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from fedridge_flwr import (
     PrivacyPolicy,
     PrivacyWarning,
     RidgeClient,
+    RidgeModel,
     SufficientStatistics,
     ridge_client_app,
     solve,
@@ -30,6 +32,7 @@ from fedridge_flwr import (
 from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.private import StatePast, forget_releases
 from fedridge_flwr.flower.sizes import message_bytes
+from fedridge_flwr.heldout import HeldOut
 
 K, D = 6, 4
 BOUNDS = {"x_norm_bound": 4.0, "y_bound": 6.0}
@@ -265,8 +268,11 @@ def test_errors_tell_nothing_of_the_data():
         np.array([[1.0, "secret"], [2.0, 3.0]], dtype=object),
         np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[True, False], [False, False]]),
         pandas.DataFrame({"a": ["x", 1.0], "b": [1.0, 2.0]}),
+        pandas.DataFrame({"a": [10**400, 1.0], "b": [1.0, 2.0]}),
+        pandas.DataFrame({"a": [1j, 1.0], "b": [1.0, 2.0]}),
+        np.array([[1j, 1.0], [1.0, 2.0]]),
     ],
-    ids=["text", "masked", "frame"],
+    ids=["text", "masked", "frame", "huge", "complex frame", "complex"],
 )
 def test_one_bad_record_does_not_stop_a_release(rows):
     """That a client refuses would tell that the record is there."""
@@ -441,6 +447,56 @@ def test_evaluation_is_refused_by_policy_and_after_a_release(task, form):
     context = node_context(0, 1)
     answer(NATIVE, private_request(), context)
     assert "would break its promise" in reason(NATIVE, context)
+
+
+def test_a_client_of_its_own_tells_nothing_exact_either():
+    client = RidgeClient(*rows_of(0), context=node_context(0, 1), privacy_policy=POLICY)
+    model = RidgeModel(coef=np.zeros(D), intercept=0.0, alpha=1.0)
+    held_out = HeldOut(np.zeros((2, 1, D)), np.zeros((2, 1)))
+    for tell in (
+        client.statistics,
+        lambda: client.score_model(model),
+        lambda: client.held_out_losses(held_out),
+    ):
+        with pytest.raises(PrivacyError, match="private ones only"):
+            tell()
+
+
+def test_a_refused_question_does_not_tell_whether_rows_load():
+    def broken(_: Any) -> Any:
+        raise OSError("no file")
+
+    for load in (load_data, broken):
+        app = ridge_client_app(load, privacy_policy=POLICY)
+        content = answer(app, private_request(epsilon=5.0))
+        assert "asks for epsilon 5" in content["config"]["error"]
+
+
+def test_what_is_worth_nothing_says_so_for_each_target():
+    X = np.random.default_rng(0).uniform(-1, 1, size=(2000, 2))
+    Y = np.column_stack([X[:, 0], np.zeros(2000)])
+    grid = InProcessGrid.of_app(app_of(X, Y), 1)
+    strategy = FedRidge(
+        fit_intercept=False, privacy=privacy(5.0, x_norm_bound=1.5, y_bound=1.0)
+    )
+    with pytest.warns(PrivacyWarning, match=r"NOT USABLE for 1 target \(1\)"):
+        fit(strategy, grid)
+    assert strategy.report_.privacy.advice
+
+
+def test_features_far_from_zero_are_judged_about_their_means():
+    def load(context: Any) -> Any:
+        rng = np.random.default_rng(context.node_config["partition-id"])
+        X = 1.0 + rng.uniform(-0.05, 0.05, size=(300, D))
+        return X, X.sum(axis=1)
+
+    strategy = FedRidge(privacy=privacy(1.0), min_available_nodes=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        fit(strategy, InProcessGrid.of_app(ridge_client_app(load), 2))
+    report = strategy.report_.privacy
+    assert report.verdict.startswith(("NOT USABLE", "WEAK"))
+    assert "mostly noise" in report.damage[0]
 
 
 def test_a_simulation_may_give_a_client_other_rows():

@@ -113,7 +113,7 @@ def test_the_noise_that_is_drawn_has_the_declared_deviation(asked, intercept, th
                 nothing, privacy, intercept=intercept, question=question
             )
         request = Request(f"{number:032x}", privacy, intercept, question)
-        return Curator().answer(request, lambda: nothing)
+        return Curator().answer(request, nothing)
 
     layout = Layout(privacy, bounds, server_round)
     found = [layout.split(draw(number)) for number in range(RELEASES)]

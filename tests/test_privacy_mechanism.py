@@ -22,6 +22,7 @@ from fedridge_flwr import (
     PrivateStatistics,
     StatisticsError,
     solve,
+    solve_private,
 )
 from fedridge_flwr.privacy import epsilon_of, noise_multiplier, private_statistics
 from fedridge_flwr.privacy.curator import Curator, Request
@@ -168,6 +169,16 @@ def test_releases_add_up_only_under_one_mechanism():
         a + _stats(epsilon=2.0)
 
 
+def test_outside_of_flower_nothing_passes_for_private_that_is_not():
+    total = _stats(trust="server")
+    with pytest.raises(PrivacyError, match="with_server_noise"):
+        solve_private(total)
+    assert np.isfinite(solve_private(total.with_server_noise()).coef_).all()
+    for options in ({"rounds": 3}, {"trust": "secagg", "min_clients": 9}):
+        with pytest.raises(PrivacyError, match="one round, and no secure sum"):
+            _stats(**options)
+
+
 def test_a_trusted_server_adds_noise_once():
     total = _stats(trust="server") + _stats(trust="server")
     assert total.gram_sd == 0.0
@@ -231,12 +242,9 @@ def _request(release: str = "a", epsilon: float = 1.0, **question) -> Request:
 ROWS = check_rows(np.eye(3), np.ones(3))
 
 
-def test_rows_are_not_loaded_for_what_the_policy_refuses():
-    def load():
-        raise AssertionError("looked at the rows")
-
+def test_a_policy_is_asked_without_any_rows():
     with pytest.raises(PrivacyError, match="policy"):
-        Curator(PrivacyPolicy(0.5, 1e-5)).answer(_request(), load)
+        Curator(PrivacyPolicy(0.5, 1e-5)).agree(_request())
 
 
 @pytest.mark.parametrize(
@@ -255,7 +263,7 @@ def test_a_question_that_cannot_be_answered_costs_nothing(tmp_path, rows):
     question = Question(1, np.zeros(3), 1.0)
     request = Request("a" * 32, make(1.0, rounds=3), False, question)
     with pytest.raises(PrivacyError):
-        curator.answer(request, lambda: rows)
+        curator.answer(request, rows)
     assert ledger.spent("site").releases == 0
 
 
@@ -264,7 +272,7 @@ def test_shares_so_small_that_no_noise_can_be_drawn_cost_nothing(tmp_path):
     split = {"gram": 1e-14, "moment": 1.0 - 1e-14}
     request = Request("a" * 32, make(1e-3, budget_split=split), False, Question())
     with pytest.raises(PrivacyError, match="too large to be drawn"):
-        Curator(None, ledger, "site").answer(request, lambda: ROWS)
+        Curator(None, ledger, "site").answer(request, ROWS)
     assert ledger.spent("site").releases == 0
 
 
@@ -274,12 +282,12 @@ def test_rounds_asked_at_the_same_time_are_answered_once(tmp_path):
     privacy = make(1.0, rounds=3)
     past: dict = {}
     first = Request("a" * 32, privacy, False, Question(1, None, 1.0))
-    Curator(None, ledger, "site", past).answer(first, lambda: ROWS)
+    Curator(None, ledger, "site", past).answer(first, ROWS)
 
     def ask(clip: float) -> None:
         question = Question(2, np.zeros(3), clip)
         copy = Curator(None, ledger, "site", dict(past))
-        copy.answer(Request("a" * 32, privacy, False, question), lambda: ROWS)
+        copy.answer(Request("a" * 32, privacy, False, question), ROWS)
 
     ask(1.0)
     for clip in (1.0, 2.0):
@@ -292,14 +300,15 @@ def test_a_budget_that_fits_exactly_fits(tmp_path):
     for epsilon in (0.001, 0.3, 1.0, 3.0, 5.0):
         ledger = PrivacyLedger(tmp_path / f"{epsilon}.json", epsilon, 1e-5)
         ledger.charge("site", "1", make(epsilon))
+        assert ledger.spent("site").releases == 1
 
 
 def test_a_round_is_answered_once():
     curator = Curator()
-    first = curator.answer(_request(), lambda: ROWS)
-    np.testing.assert_array_equal(curator.answer(_request(), lambda: ROWS), first)
+    first = curator.answer(_request(), ROWS)
+    np.testing.assert_array_equal(curator.answer(_request(), ROWS), first)
     with pytest.raises(PrivacyError, match="another question"):
-        curator.answer(_request(clip=1.0), lambda: ROWS)
+        curator.answer(_request(clip=1.0), ROWS)
 
 
 def test_rounds_beyond_those_agreed_are_refused():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import InProcessGrid, node_context
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import ServerApp
@@ -311,6 +311,61 @@ def test_too_few_answers_in_a_later_round_end_the_fit_with_what_is_reached():
     strategy = _with_last(gone, n_clients=2, min_train_nodes=2)
     assert strategy.model_.coef_.any()
     assert "ended in round 2 of 4" in str(strategy.report_)
+
+
+class _Leaving(InProcessGrid):
+    """A grid that some nodes leave after the first round."""
+
+    staying = 0
+
+    def get_node_ids(self):
+        nodes = list(super().get_node_ids())
+        return nodes if not self.sent else nodes[: self.staying]
+
+
+@pytest.mark.parametrize("staying", [0, 2])
+def test_clients_that_disconnect_are_named(staying):
+    grid = _Leaving.of_app(NATIVE, 3)
+    grid.staying = staying
+    strategy = FedRidge(
+        fit_intercept=False, privacy=privacy(1e4, 3), min_available_nodes=3
+    )
+    strategy.start(grid, timeout=10)
+    gone = [str(1000 + k) for k in range(staying, 3)]
+    assert list(strategy.report_.failures) == gone
+    assert "not connected" in strategy.report_.failures[gone[0]]
+    assert strategy.model_.coef_.any()
+    assert strategy.report_.privacy.releases == (3 if staying else 2)
+
+
+def test_the_older_api_keeps_what_was_reached_when_all_disconnect():
+    grid = _Leaving.of_app(NATIVE, 3)
+    models: list[Any] = []
+    strategy = LegacyFedRidge(
+        fit_intercept=False,
+        privacy=privacy(1e4, 3),
+        min_available_clients=3,
+        on_model=models.append,
+    )
+    server = ServerApp(
+        server_fn=lambda _: ServerAppComponents(
+            strategy=strategy, config=ServerConfig(num_rounds=3)
+        )
+    )
+    server(grid, node_context(0, 1))
+    assert models[0].coef_.any()
+
+
+def test_a_strategy_used_again_begins_another_fit():
+    grid = InProcessGrid.of_app(NATIVE, 3)
+    strategy = FedRidge(
+        fit_intercept=False, privacy=privacy(1e4, 3), min_available_nodes=3
+    )
+    requests = strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid)
+    strategy.aggregate_train(1, grid.send_and_receive(list(requests), timeout=10))
+    strategy.start(grid, timeout=10)
+    rounds = [m.content["config"]["release-round"] for m in grid.sent]
+    assert rounds == [1] * 3 + [t for t in (1, 2, 3) for _ in range(3)]
 
 
 def test_a_policy_grants_all_rounds_or_none():

@@ -227,7 +227,7 @@ class RidgeClient(NumPyClient):
         keep_to_own_cores()
         X, y, weight = self._train_rows
         rows = check_rows(as_numbers(X), as_numbers(y), weight)
-        found = self._curator.answer(request, lambda: rows)
+        found = self._curator.answer(request, rows)
         return found, wire.release_fields(rows, self.share_feature_names)
 
     def score_model(self, model: RidgeModel, feature_hash: object = None) -> Evaluation:
@@ -329,6 +329,11 @@ class _Desk:
     share_names: bool
     guarded: bool
 
+    def private_client(self, request: Request) -> RidgeClient:
+        """Return the client if it may answer this question."""
+        self.curator().agree(request)
+        return self.client()
+
     def exact_client(self) -> RidgeClient:
         """Return the client if it may tell anything exact."""
         self.curator().refuse_exact()
@@ -357,8 +362,11 @@ def _fit_result(desk: _Desk, ins: FitIns) -> FitRes:
     try:
         wire.check_request(ins.config)
         asked = [decode_array(tensor) for tensor in ins.parameters.tensors]
-        private = private_request(ins.config, asked) is not None
-        client = desk.client() if private else desk.exact_client()
+        request = private_request(ins.config, asked)
+        if request is None:
+            client = desk.exact_client()
+        else:
+            client = desk.private_client(request)
         arrays, count, metrics = client.fit(asked, ins.config)
     except Exception as error:
         return FitRes(desk.refusal(error, ins.config), _nothing(), 0, {})
@@ -390,7 +398,8 @@ def _answer_train(message: Message, desk: _Desk) -> Message:
         asked = decode_arrays(arrays) if isinstance(arrays, ArrayRecord) else []
         request = private_request(config, asked)
         if request is not None:
-            return wire.release_reply(*desk.client().release(request))
+            client = desk.private_client(request)
+            return wire.release_reply(*client.release(request))
         dtype = wire.asked_dtype(config)
         stats = desk.exact_client().statistics()
         return wire.statistics_reply(stats, desk.share_names, dtype)

@@ -181,7 +181,11 @@ class FedRidge(FitResults, Strategy):
         """Ask every client for its statistics, in the first round only."""
         if server_round > 1 and self._fit.model is not None:
             return []
-        clients = self._whom_to_ask(client_manager)
+        clients = self._whom_to_ask(server_round, client_manager)
+        if not clients:
+            # The driver skips a round without clients: the fit ends here.
+            self._finish()
+            return []
         config = (
             dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
         )
@@ -196,7 +200,7 @@ class FedRidge(FitResults, Strategy):
             },
         )
         if server_round == 1 and self._settings.rounds > 1:
-            log.info(
+            log.warning(
                 "configure_fit: %d rounds are needed, ServerConfig(num_rounds=%d); "
                 "with fewer there is no model.",
                 self._settings.rounds,
@@ -207,8 +211,10 @@ class FedRidge(FitResults, Strategy):
         self._began = time.perf_counter()
         return [(client, ins) for client in clients]
 
-    def _whom_to_ask(self, client_manager: ClientManager) -> list[ClientProxy]:
-        if self._fit.continues:
+    def _whom_to_ask(
+        self, server_round: int, client_manager: ClientManager
+    ) -> list[ClientProxy]:
+        if server_round > 1 and self._fit.continues:
             again = set(self._fit.wanted)
             return [c for c in _connected(client_manager) if _name(c) in again]
         self._fit = new_fit(self._settings)
@@ -246,13 +252,18 @@ class FedRidge(FitResults, Strategy):
         fit.seconds["train"] = fit.seconds.get("train", 0.0) + spent
         for name, reason in fit.fold.failures.items():
             log.warning("aggregate_fit: client %s left out: %s", name, reason)
+        model = self._finish()
+        return ndarrays_to_parameters(_model_ndarrays(model)), dict(fit.metrics())
+
+    def _finish(self) -> RidgeModel:
+        fit = self._fit
         model = fit.finish()
         if fit.report is not None:
             self._log_wire_error("aggregate_fit")
             fit.compare_bytes(fedavg_bytes(model_arrays(model)))
             for line in str(fit.report).splitlines():
                 log.info("%s", line)
-        return ndarrays_to_parameters(_model_ndarrays(model)), dict(fit.metrics())
+        return model
 
     def _take(self, client: str, result: FitRes) -> None:
         request = self._fit.request()

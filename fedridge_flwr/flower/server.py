@@ -195,7 +195,8 @@ class FedRidge(FitResults, Strategy):
         initial_arrays : ArrayRecord, optional
             Accepted where FedAvg had it; only `evaluate_fn` sees it, as round 0.
         num_rounds : int
-            Accepted where FedAvg had it; one round is all there is.
+            Accepted where FedAvg had it, and ignored: one round is all there is, or
+            those of the privacy.
         timeout : float
             Seconds per phase: waiting for nodes, training, evaluation.
         train_config, evaluate_config : ConfigRecord, optional
@@ -213,10 +214,12 @@ class FedRidge(FitResults, Strategy):
         NotEnoughClientsError
             If too few nodes connect or too few answers are valid.
         """
-        if num_rounds != 1 or initial_arrays is not None:
+        needed = self._settings.rounds
+        if num_rounds not in (1, needed) or initial_arrays is not None:
             log.info(
-                "FedRidge needs one round and no initial arrays: num_rounds and "
-                "initial_arrays are ignored."
+                "FedRidge needs %s and no initial arrays: num_rounds and "
+                "initial_arrays are ignored.",
+                "one round" if needed == 1 else f"{needed} rounds",
             )
         if not isinstance(timeout, int | float) or not timeout > 0:
             raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
@@ -269,7 +272,7 @@ class FedRidge(FitResults, Strategy):
         if server_round > 1 and self._fit.model is not None:
             return []
         began = time.perf_counter()
-        if self._fit.continues:
+        if server_round > 1 and self._fit.continues:
             connected = set(grid.get_node_ids())
             nodes = [node for node in map(int, self._fit.wanted) if node in connected]
         else:

@@ -153,7 +153,8 @@ def check_request(config: Mapping[str, Any]) -> None:
     if version not in (PROTOCOL, PRIVATE_PROTOCOL):
         raise ProtocolError(
             f"the server speaks version {version!r} of the FedRidge protocol, this "
-            f"client {PROTOCOL}: install the same fedridge-flwr on both sides."
+            f"client {PROTOCOL} and {PRIVATE_PROTOCOL}: install the same fedridge-flwr "
+            "on both sides."
         )
 
 

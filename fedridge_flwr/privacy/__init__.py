@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..rows import check_rows
+from ..errors import PrivacyError
+from ..rows import as_numbers, check_rows
 from ..statistics import hash_names
 from .accounting import compose, delta_of, epsilon_of, noise_multiplier
 from .bounds import Bounds
@@ -49,7 +50,9 @@ def private_statistics(
 ) -> PrivateStatistics:
     """Return one client's private release, outside of Flower.
 
-    Every call is a release of its own and spends the whole (epsilon, delta).
+    Every call is a release of its own and spends the whole (epsilon, delta). With
+    ``trust="server"`` there is no noise in it yet: the server adds it to the sum
+    (`PrivateStatistics.with_server_noise`).
 
     Parameters
     ----------
@@ -72,7 +75,12 @@ def private_statistics(
     >>> bool(abs(model.coef_[0] - 2) < 0.5), bool(abs(model.intercept_ - 1) < 0.5)
     (True, True)
     """
-    rows = check_rows(X, y)
+    if privacy.rounds > 1 or privacy.trust == "secagg":
+        raise PrivacyError(
+            "outside of Flower there is one round, and no secure sum: use rounds=1 and "
+            'trust="local", or "server" and with_server_noise() on the sum.'
+        )
+    rows = check_rows(as_numbers(X), as_numbers(y))
     sums = make_release(rows, privacy, intercept=fit_intercept, source=source)
     return PrivateStatistics(
         sums=sums,

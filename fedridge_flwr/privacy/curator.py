@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,12 +111,12 @@ class Curator:
         if self.policy is None and self.ledger is not None:
             self.policy = PrivacyPolicy(self.ledger.max_epsilon, self.ledger.max_delta)
 
-    def answer(self, request: Request, load_rows: Callable[[], Rows]) -> Array:
+    def answer(self, request: Request, rows: Rows) -> Array:
         """Return the release, made now or before."""
+        self.agree(request)
         if request.key in self.past:
             return self.past[request.key]
-        self._agree(request)
-        rows, question = load_rows(), request.question
+        question = request.question
         check_question(
             rows, request.privacy, intercept=request.intercept, question=question
         )
@@ -148,8 +148,14 @@ class Curator:
                 "told of the same rows would break its promise."
             )
 
-    def _agree(self, request: Request) -> None:
-        """Raise the reason why a question is not answered, if there is one."""
+    def agree(self, request: Request) -> None:
+        """Raise the reason why a question is not answered, if there is one.
+
+        It is asked before rows are loaded, so that whoever gets no answer does not
+        learn either whether they can be.
+        """
+        if request.key in self.past:
+            return
         privacy, fits = request.privacy, [k for k in self.past if k.count("/") == 1]
         if privacy.trust == "secagg":
             # A part of the noise protects nobody whose sum is seen by itself.

@@ -246,9 +246,10 @@ def _check_content(content: Any) -> None:
     for name, entries in content["clients"].items():
         _check_name(name)
         for entry in entries:
-            mus = [float(entry["mu"][name]) for name in RELATIONS]
+            mus = [float(entry["mu"][relation]) for relation in RELATIONS]
             known = isinstance(entry["release"], str) and 0 < entry["delta"] < 1
             known = known and isinstance(entry["answered"], list)
+            known = known and isinstance(entry["rounds"], int)
             if not known or not all(0 < mu < math.inf for mu in mus):
                 raise ValueError("an entry without release, delta or mu")
 

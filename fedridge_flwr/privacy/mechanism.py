@@ -252,8 +252,10 @@ class DifferentialPrivacy:
         """
         clients = 1 if self.trust == "server" else n_clients
         longer = self.x_norm_bound / (typical_norm or self.x_norm_bound)
-        noise = self.deviation("gram") * math.sqrt(2.0 * clients * n_features)
-        return noise * n_features * longer**2
+        share = one_shot_shares(self.budget_split).of["gram"]
+        unit = self.noise_multiplier * self.sensitivity() / math.sqrt(share)
+        directions = math.sqrt(2.0 * clients * n_features)
+        return unit * directions * n_features * longer**2
 
     # ---- on the wire --------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from .statistics import PrivateStatistics
 
 __all__ = [
     "EXPERIMENTAL",
+    "UNKNOWN",
     "USABLE",
     "WEAK",
     "PrivacyReport",
@@ -49,12 +50,12 @@ class PrivacyReport:
     noise_multiplier : float
         Deviation of the noise over the sensitivity.
     releases : int
-        Answers each client gave; together they are (epsilon, delta)-private.
+        Rounds of answers that were given; together they are (epsilon, delta)-private.
     n_clients : int
         Clients whose noise is in the sum.
     deviations : dict of str to float
         Deviation of the noise in the sum of all clients, by block, in the units of the
-        features and targets.
+        features and targets; of residuals, of which one row adds 1 at most, in theirs.
     x_norm_bound, y_bound : float
         Bounds of a row.
     verdict : str
@@ -128,12 +129,24 @@ USABLE = (
     "noise is small beside the data; what clipping did, only the clients' own logs know"
 )
 WEAK = "WEAK: check the model on public rows before use"
+UNKNOWN = "check the model on public rows before use: refinement is experimental"
 
 
-def useless(prediction: float | None) -> str:
-    """Return the verdict on a model without coefficients."""
-    what = "every row alike" if prediction is None else f"{prediction:g} for every row"
-    return f"NOT USABLE: every coefficient is 0, so the model predicts {what}"
+def useless(
+    targets: Sequence[int], n_targets: int, predictions: Sequence[float]
+) -> str:
+    """Return the verdict on a model without coefficients, for some targets or all."""
+    values = ", ".join(f"{value:g}" for value in predictions)
+    if n_targets == 1:
+        return (
+            "NOT USABLE: every coefficient is 0, so the model predicts "
+            f"{values} for every row"
+        )
+    which = ", ".join(str(target) for target in targets)
+    return (
+        f"NOT USABLE for {counted(len(targets), 'target')} ({which}): every "
+        f"coefficient is 0, so the model predicts {values} for every row"
+    )
 
 
 def gram_is_noise(privacy: DifferentialPrivacy) -> str:
@@ -149,8 +162,9 @@ def what_helps(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> str:
     """Return what would make the answer more accurate."""
     d, clients = stats.n_features, stats.n_clients
     needed = privacy.rows_needed(d, clients)
+    many = f" (about {needed:,.0f} in all, if rows are as long as x_norm_bound)"
     options = [
-        f"more rows (about {needed:,.0f} in all, if rows are as long as x_norm_bound)",
+        "more rows" + (many if privacy.rounds == 1 else ""),
         "smaller public bounds (half of x_norm_bound is a quarter of the noise)",
         "a target with a public typical value subtracted",
         f"fewer features (now {d})",
@@ -166,6 +180,7 @@ def what_helps(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> str:
 def privacy_report(
     privacy: DifferentialPrivacy,
     *,
+    rounds: int,
     n_clients: int,
     n_rows: int | None,
     deviations: dict[str, float],
@@ -193,7 +208,7 @@ def privacy_report(
         calibration=privacy.calibration,
         estimator=privacy.estimator if privacy.rounds == 1 else "refinement",
         noise_multiplier=privacy.noise_multiplier,
-        releases=privacy.rounds,
+        releases=rounds,
         n_clients=n_clients,
         deviations=deviations,
         x_norm_bound=privacy.x_norm_bound,

@@ -98,6 +98,11 @@ def solve_private(
     It tends to `solve` of the clipped rows as the noise vanishes. R² is known only
     where a share of the budget went to "target_gram".
     """
+    if stats.privacy.trust == "server" and not stats.server_noise:
+        raise PrivacyError(
+            "the noise of the trusted server is not in these sums yet: use "
+            "stats.with_server_noise(), once, on the sum of all clients."
+        )
     equations = centre(stats, fit_intercept=fit_intercept)
     estimate = ESTIMATES[stats.privacy.estimator]
     coef = estimate(
