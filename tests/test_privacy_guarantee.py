@@ -39,7 +39,7 @@ PRIVACY = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=2.0, y_bound=3.0)
 DATA = np.random.default_rng(0).normal(size=(40, 7))
 X, Y = DATA[:, :6], DATA[:, 6]
 RELEASES = 30
-FALSE_ALARM = 1e-5
+FALSE_ALARM = 1e-7
 
 
 # ---- 1. noise scale per block -----------------------------------------------------
