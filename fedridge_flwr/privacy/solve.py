@@ -17,6 +17,8 @@ __all__ = ["Centred", "centre", "private_model", "solve_private"]
 
 # Below this many deviations the number of rows is not known well enough to divide by.
 _KNOWN = 4.0
+# A single number counts for something from two deviations of its noise on.
+_SEEN = 2.0
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,17 @@ def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
     constant = stats.bounds.constant * stats.bounds.x_step
     count, count_sd = float(gram[d, d]) / constant**2, stats.gram_sd / constant**2
     known = count if count > _KNOWN * count_sd else None
-    if not fit_intercept or count <= count_sd:
+    if not fit_intercept or count <= _SEEN * count_sd:
         return replace(nothing, count=known)
     # A noisy number of rows is a poor divisor: it is shrunk by its own noise.
     rows = count + count_sd**2 / count
     sums, sums_sd = gram[:d, d] / constant, stats.gram_sd / math.sqrt(2.0) / constant
     target_sums, noise = moment[d] / constant, stats.moment_sd / constant
     target_means = np.array(
-        [_shrunk(mean, noise / rows)[0] for mean in (target_sums / rows)[:, None]]
+        [
+            _shrunk(mean, _SEEN * noise / rows)[0]
+            for mean in (target_sums / rows)[:, None]
+        ]
     )
     # Means of features are squared in G: only where the divisor is a good one.
     means = np.zeros(d) if known is None else _shrunk(sums / rows, sums_sd / rows)
