@@ -192,9 +192,11 @@ def _numeric_series(series: Any) -> Any:
 
 
 def _number(entry: Any) -> float:
+    if isinstance(entry, complex | np.complexfloating):
+        return float(entry.real) if entry.imag == 0 else float("nan")
     try:
         return float(entry)
-    except (TypeError, ValueError, OverflowError):  # complex ones are not real
+    except (TypeError, ValueError, OverflowError):
         return float("nan")
 
 

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from fedridge_flwr import DataError, SufficientStatistics, rows
 from fedridge_flwr.errors import column_labels
-from fedridge_flwr.rows import check_rows, finite_block
+from fedridge_flwr.rows import as_numbers, check_rows, finite_block
 
 from_data = SufficientStatistics.from_data
 
@@ -568,3 +568,18 @@ def test_an_empty_frame_is_an_empty_client_whatever_its_types():
     stats = from_data(pd.DataFrame(columns=["age", "bmi"]), pd.Series([], dtype=float))
     assert stats.count == 0
     assert stats.feature_names == ("age", "bmi")
+
+
+def test_what_is_not_a_number_becomes_nan():
+    mixed = np.array([[1, "x"], [2.5, None], [1j, 10**400]], dtype=object)
+    expected = [[1.0, np.nan], [2.5, np.nan], [np.nan, np.nan]]
+    np.testing.assert_array_equal(as_numbers(mixed), expected)
+    np.testing.assert_array_equal(as_numbers(np.array([1j, 2.0])), [np.nan, 2.0])
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", 3.0]})
+    np.testing.assert_array_equal(
+        as_numbers(frame).to_numpy(), [[1.0, np.nan], [2.0, 3.0]]
+    )
+    np.testing.assert_array_equal(as_numbers(frame["b"]), [np.nan, 3.0])
+    untouched = np.ones(3)
+    assert as_numbers(untouched) is untouched

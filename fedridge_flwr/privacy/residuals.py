@@ -38,7 +38,8 @@ def residual_sums(grid: GridRows, bounds: Bounds, coef: Array, clip: float) -> A
     """
     lengths = np.sqrt(np.einsum("ij,ij->i", grid.X, grid.X))
     # Targets need no bound here: the angle has one.
-    with np.errstate(over="ignore"):
+    # Coefficients beyond all measure make NaN, which keeps no length below.
+    with np.errstate(over="ignore", invalid="ignore"):
         residuals = grid.targets[:, 0] - _predictions(grid, bounds, coef)
         angles = lengths * bounds.x_step * residuals / clip
     angles = np.clip(angles, -math.pi / 2, math.pi / 2)
