@@ -12,7 +12,6 @@ from flwr.app import ArrayRecord, Context, RecordDict
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError, PrivacyWarning, ProtocolError
-from ..privacy.bounds import Bounds
 from ..privacy.curator import Curator, Request
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.mechanism import PREFIX, DifferentialPrivacy
@@ -212,13 +211,7 @@ def read_release(
     return PrivateStatistics(
         sums=arrays[0],
         privacy=privacy,
-        bounds=Bounds(
-            privacy.x_norm_bound,
-            privacy.y_bound,
-            n_features,
-            n_targets,
-            request.intercept,
-        ),
+        bounds=privacy.bounds(n_features, n_targets, request.intercept),
         server_round=request.question.server_round,
         **schema,
     )

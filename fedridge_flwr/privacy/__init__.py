@@ -14,7 +14,6 @@ from ..errors import PrivacyError
 from ..rows import as_numbers, check_rows
 from ..statistics import hash_names
 from .accounting import compose, delta_of, epsilon_of, noise_multiplier
-from .bounds import Bounds
 from .ledger import PrivacyLedger
 from .mechanism import DifferentialPrivacy
 from .policy import PrivacyPolicy
@@ -85,13 +84,7 @@ def private_statistics(
     return PrivateStatistics(
         sums=sums,
         privacy=privacy,
-        bounds=Bounds(
-            privacy.x_norm_bound,
-            privacy.y_bound,
-            rows.n_features,
-            rows.n_targets,
-            fit_intercept,
-        ),
+        bounds=privacy.bounds(rows.n_features, rows.n_targets, fit_intercept),
         feature_hash=hash_names(rows.feature_names),
         feature_names=rows.feature_names,
     )

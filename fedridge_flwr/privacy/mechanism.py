@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import MissingBoundError, PrivacyError, PrivacyWarning
 from .accounting import classical_multiplier, epsilon_of, noise_multiplier
+from .bounds import Bounds
 from .shares import Shares, one_shot_shares, refinement_shares
 
 __all__ = [
@@ -176,6 +177,10 @@ class DifferentialPrivacy:
             raise PrivacyError(
                 'calibration="paper" has neither budget_split nor "replace-one".'
             )
+
+    def bounds(self, n_features: int, n_targets: int, intercept: bool) -> Bounds:
+        """Return the bounds of a row of this size, and the grid they give."""
+        return Bounds(self.x_norm_bound, self.y_bound, n_features, n_targets, intercept)
 
     # ---- noise ------------------------------------------------------------------
 

@@ -183,13 +183,7 @@ def check_question(
             "sample weights are not covered by the bounds of differential privacy: "
             "leave them out, or repeat rows and count on less privacy for each."
         )
-    bounds = Bounds(
-        privacy.x_norm_bound,
-        privacy.y_bound,
-        rows.n_features,
-        rows.n_targets,
-        intercept,
-    )
+    bounds = privacy.bounds(rows.n_features, rows.n_targets, intercept)
     layout = Layout(privacy, bounds, question.server_round)
     if max(layout.deviations(block).max() for block in layout.sizes) > LARGEST_SD:
         raise PrivacyError(

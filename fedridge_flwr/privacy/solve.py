@@ -13,7 +13,7 @@ from ..rows import Array
 from .estimate import ESTIMATES, choose_alpha
 from .statistics import PrivateStatistics
 
-__all__ = ["Centred", "centre", "private_model", "solve_private"]
+__all__ = ["Centred", "best_alpha", "centre", "private_model", "solve_private"]
 
 # Below this many deviations the number of rows is not known well enough to divide by.
 _KNOWN = 4.0
