@@ -70,6 +70,16 @@ class Rows:
         return _is_sparse(self.X)
 
     @property
+    def n_features_in(self) -> int:
+        """Number of raw columns, before any feature map."""
+        return self.n_features
+
+    @property
+    def map_fingerprint(self) -> str | None:
+        """Fingerprint of the feature map the rows go through, if there is one."""
+        return None
+
+    @property
     def n_entries(self) -> int:
         """Number of entries of [X Y], without the zeros of a sparse X."""
         entries = self.X.nnz if self.is_sparse else self.n_rows * self.n_features
@@ -79,11 +89,18 @@ class Rows:
         """Yield the rows from `start` to `stop`, about `BLOCK_BYTES` at a time."""
         for part in self._parts(start, self.n_rows if stop is None else stop):
             weight = None if self.weight is None else self.weight[part]
-            yield Block(_slice(self.X, part), _targets(self.Y, part), weight)
+            yield Block(self._features(part), _targets(self.Y, part), weight)
+
+    def _features(self, part: slice) -> Any:
+        return _slice(self.X, part)
+
+    @property
+    def _width(self) -> int:
+        return self.n_features + self.n_targets
 
     def _parts(self, start: int, stop: int) -> Iterator[slice]:
         if not self.is_sparse:
-            width = self.n_features + self.n_targets
+            width = self._width
             factor = min(max(width / _WIDE, 1.0), _LARGEST_FACTOR)
             height = max(1, int(factor * BLOCK_BYTES) // (8 * width))
             for first in range(start, stop, height):
@@ -102,6 +119,14 @@ class Rows:
 
     def refuse_bad_values(self) -> None:
         """Raise a `DataError` that names and counts what is not finite or too large."""
+        self.refuse_nonfinite()
+        raise DataError(
+            "values of X or y are so large that their squares overflow float64. "
+            "Change the unit of the largest columns."
+        )
+
+    def refuse_nonfinite(self) -> None:
+        """Raise a `DataError` if there are values that are NaN or infinite."""
         counts: NDArray[np.int64] = np.zeros(
             self.n_features + self.n_targets, dtype=np.int64
         )
@@ -124,10 +149,6 @@ class Rows:
                 f"({self.n_rows} rows). Remove those rows before the fit.",
                 (bad - self.n_features).tolist(),
             )
-        raise DataError(
-            "values of X or y are so large that their squares overflow float64. "
-            "Change the unit of the largest columns."
-        )
 
 
 def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:

@@ -1,0 +1,34 @@
+"""Feature maps that every client applies alike, because nothing but a seed is random.
+
+A map is fixed by its kind, its sizes, its seed and its parameters (`base`), so a line
+of text is all that travels. Each client maps its rows block by block (`mapped`), and
+ridge regression on the mapped columns is kernel or compressed regression on the raw
+ones. Rules that need data, such as ``gamma="scale"``, are resolved by the means and
+variances of the columns over all clients (`columns`).
+"""
+
+from __future__ import annotations
+
+from .base import FeatureMap
+from .columns import ColumnMoments
+from .composition import Composition
+from .fourier import RandomFourierFeatures
+from .mapped import MappedRows, map_rows
+from .polynomial import PolynomialMap
+from .projection import Distortion, GaussianProjection
+from .standardize import Standardize
+from .tangent import NeuralTangentFeatures
+
+__all__ = [
+    "ColumnMoments",
+    "Composition",
+    "Distortion",
+    "FeatureMap",
+    "GaussianProjection",
+    "MappedRows",
+    "NeuralTangentFeatures",
+    "PolynomialMap",
+    "RandomFourierFeatures",
+    "Standardize",
+    "map_rows",
+]

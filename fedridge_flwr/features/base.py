@@ -1,0 +1,428 @@
+"""`FeatureMap`: what all maps have in common, and how they are written down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..errors import DataError, FedRidgeError, ProtocolError
+from ..rows import Array, finite_block
+from .checks import LARGEST_SIZE, check_size
+
+if TYPE_CHECKING:
+    from .columns import ColumnMoments
+
+__all__ = ["FeatureMap", "generator"]
+
+# A projection of a million sparse columns to two hundred: 2 GB.
+_MOST_NUMBERS = 2**28
+# Means and scales of a hundred thousand columns take five million characters.
+_LONGEST_TEXT = 8_000_000
+_MOST_MAPS = 8
+
+_KINDS: dict[str, type[FeatureMap]] = {}
+
+
+@dataclass(frozen=True)
+class FeatureMap(ABC):
+    """A map of rows x -> phi(x), the same wherever it is built.
+
+    It is fixed by its kind, its sizes, its seed and its parameters. Random numbers are
+    drawn from ``PCG64(SeedSequence([seed, number of the kind, sizes...]))`` as float64,
+    in the order in which the class names them. Maps are applied one after another
+    with ``|``.
+
+    Notes
+    -----
+    ============================  =====================================================
+    input                         result
+    ============================  =====================================================
+    no rows                       no rows, with as many columns as the map makes
+    frame, sparse X               dense float64
+    NaN, inf                      `DataError` naming the raw columns
+    values that overflow          `DataError`
+    ``needs_data``                an error until `resolve` has put numbers in place
+    another number of columns     another map: sizes are part of the random numbers
+    ============================  =====================================================
+
+    Examples
+    --------
+    >>> feature_map = FeatureMap.from_text("fourier 200 gamma=0.1 seed=3")
+    >>> feature_map
+    RandomFourierFeatures(n_components=200, gamma=0.1, seed=3)
+    >>> feature_map.transform([[1.0, 2.0], [3.0, 4.0]]).shape
+    (2, 200)
+    >>> FeatureMap.from_json(feature_map.to_json()) == feature_map
+    True
+    """
+
+    kind: ClassVar[str]
+    number: ClassVar[int]
+    spelled: ClassVar[tuple[str, ...]] = ()
+    """Parameters that may be given in text; the first one without its name."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Make the kind known to `from_json` and `from_text`."""
+        super().__init_subclass__(**options)
+        _KINDS[cls.kind] = cls
+
+    # ---- use ------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Any:
+        """Return phi of every row: float64 of shape (n, D), dense unless phi is x.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, d)
+            Raw columns.
+        """
+        block = finite_block(X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mapped = self.map_block(block)
+        values = mapped.data if hasattr(mapped, "indptr") else mapped
+        if not np.isfinite(values).all():
+            raise DataError(
+                "values of X are so large that their features overflow float64. "
+                "Change the unit of the largest columns, or standardize first."
+            )
+        return mapped
+
+    def map_block(self, X: Any) -> Any:
+        """Return phi of float64 rows, dense or CSR, whose values nobody has checked."""
+        self.refuse_unresolved()
+        self.n_features_out(X.shape[1])
+        return X if self.is_identity(X.shape[1]) else self._apply(X)
+
+    def n_features_out(self, n_features_in: int) -> int:
+        """Return how many columns D the map makes of d; sizes are checked here."""
+        n_features_in = check_size(n_features_in, "the number of columns")
+        width = self._width(n_features_in)
+        if width > LARGEST_SIZE:
+            raise DataError(
+                f"{self.kind} would make {width} columns of {n_features_in}, more than "
+                f"{LARGEST_SIZE}: choose a smaller size."
+            )
+        return width
+
+    def is_identity(self, n_features_in: int) -> bool:
+        """Whether phi(x) is x for rows of this many columns; it is then skipped."""
+        return False
+
+    @abstractmethod
+    def describe(self, n_features_in: int) -> str:
+        """Return the map in words.
+
+        Examples
+        --------
+        >>> FeatureMap.from_text("projection 5").describe(20)
+        'projection of 20 columns to 5, seed 0'
+        """
+
+    def kernel(self, X: Any, Z: Any) -> Array:
+        """Return the kernel k(x, z) that phi(x)'phi(z) approximates, shape (n, m)."""
+        raise FedRidgeError(
+            f"{self.kind} does not approximate a kernel: take the inner products of "
+            "transform(X)."
+        )
+
+    def to_sklearn(self, n_features_in: int) -> Any:
+        """Return the same map as a fitted scikit-learn transformer.
+
+        It can be pickled and cloned; a clone of scikit-learn's own random maps draws
+        its own numbers when it is fitted again.
+
+        Parameters
+        ----------
+        n_features_in : int
+            Number of raw columns d.
+        """
+        from .estimator import FeatureMapTransformer
+
+        return FeatureMapTransformer(self.to_json()).fit(np.zeros((1, n_features_in)))
+
+    def __or__(self, other: object) -> FeatureMap:
+        """Apply `other` after this map."""
+        if not isinstance(other, FeatureMap):
+            return NotImplemented
+        return _KINDS["composition"]((self, other))  # type: ignore[call-arg]
+
+    # ---- random numbers -------------------------------------------------------
+
+    def numbers(self, n_features_in: int) -> tuple[Array, ...]:
+        """Return the random numbers that are used for rows of this many columns."""
+        self.refuse_unresolved()
+        self.n_features_out(n_features_in)
+        return () if self.is_identity(n_features_in) else _numbers(self, n_features_in)
+
+    def fingerprint(self, n_features_in: int) -> str:
+        """Return 32 hex digits over parameters, sizes and the random numbers used.
+
+        Two machines whose generators differ have different fingerprints.
+
+        Examples
+        --------
+        >>> one, other = (FeatureMap.from_text(f"projection 2 seed={s}") for s in "12")
+        >>> one.fingerprint(5) == other.fingerprint(5)
+        False
+        """
+        self.refuse_unresolved()
+        self.n_features_out(n_features_in)
+        return _fingerprint(self, n_features_in)
+
+    # ---- rules that need data -------------------------------------------------
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether a rule such as gamma="scale" waits for means and variances."""
+        return False
+
+    def refuse_unresolved(self) -> None:
+        """Raise an error that says what to do if the map waits for data."""
+        if self.needs_data:
+            raise FedRidgeError(f"{self.kind} waits for data: resolve() it first.")
+
+    def resolve(self, columns: ColumnMoments) -> FeatureMap:
+        """Return the same map with numbers in place of rules that need data.
+
+        Parameters
+        ----------
+        columns : ColumnMoments
+            Means and variances of the raw columns over all clients.
+        """
+        return self
+
+    def moments_after(self, columns: ColumnMoments) -> ColumnMoments | None:
+        """Return means and variances of the mapped columns, where they are known."""
+        return columns if self.is_identity(columns.n_features) else None
+
+    # ---- written down ---------------------------------------------------------
+
+    def to_json(self) -> str:
+        """Return canonical JSON: equal maps have equal text.
+
+        Examples
+        --------
+        >>> FeatureMap.from_text("fourier 200 gamma=0.1").to_json()
+        '{"gamma":0.1,"kind":"fourier","n_components":200,"seed":0}'
+        """
+        return json.dumps(self.content(), sort_keys=True, separators=(",", ":"))
+
+    def content(self) -> dict[str, Any]:
+        """Return the kind and all parameters, as they go into JSON."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"kind": self.kind, **own}
+
+    @staticmethod
+    def from_json(text: str) -> FeatureMap:
+        """Read `to_json`; everything is checked, nothing in it is trusted.
+
+        Parameters
+        ----------
+        text : str
+            JSON of one map.
+
+        Raises
+        ------
+        ProtocolError
+            If it is not a feature map.
+
+        Examples
+        --------
+        >>> FeatureMap.from_json('{"kind":"polynomial","degree":2}')
+        PolynomialMap(degree=2, interaction_only=False)
+        """
+        if not isinstance(text, str):
+            raise ProtocolError(
+                f"a feature map is JSON text, got {type(text).__name__}."
+            )
+        if len(text) > _LONGEST_TEXT:
+            raise ProtocolError(
+                f"a feature map of {len(text)} characters is longer than any may be "
+                f"({_LONGEST_TEXT})."
+            )
+        try:
+            content = json.loads(
+                text, object_pairs_hook=_unique, parse_constant=_no_constant
+            )
+        except (ValueError, RecursionError) as error:
+            reason = str(error) or "it is nested too deeply"
+            raise ProtocolError(f"the feature map is not JSON: {reason}.") from None
+        try:
+            return _from_content(content)
+        except FedRidgeError as error:
+            raise ProtocolError(f"the feature map cannot be used: {error}") from None
+
+    @staticmethod
+    def from_text(text: str) -> FeatureMap:
+        """Read the short spelling of run configurations and command lines.
+
+        ``kind size name=value ...``, several maps with ``|`` between them.
+
+        Parameters
+        ----------
+        text : str
+            For example "projection 50", "fourier 200 gamma=0.1 seed=3", "tangent 40",
+            "polynomial 2", "standardize | fourier 500 gamma=scale".
+
+        Examples
+        --------
+        >>> FeatureMap.from_text("standardize | polynomial 2").describe(3)
+        '3 standardised columns, then 9 powers and products of 3 columns, degree 2'
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise FedRidgeError(f"no feature map in {text!r}. {_known()}")
+        maps = [_from_words(part.split()) for part in text.split("|")]
+        return maps[0] if len(maps) == 1 else _compose(maps)
+
+    # ---- for the kinds --------------------------------------------------------
+
+    @abstractmethod
+    def _width(self, n_features_in: int) -> int:
+        """Return D, or raise a `DataError` where d columns do not fit."""
+
+    @abstractmethod
+    def _apply(self, X: Any) -> Array:
+        """Return phi of rows that are not left as they are."""
+
+    def _draw(self, n_features_in: int) -> tuple[Array, ...]:
+        """Draw the random numbers, in a fixed order."""
+        return ()
+
+
+def generator(*entropy: int) -> np.random.Generator:
+    """Return a generator that is fixed by these whole numbers.
+
+    Examples
+    --------
+    >>> bool(generator(0, 1).random() == generator(0, 1).random())
+    True
+    """
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+
+
+def refuse_too_many(count: int, feature_map: FeatureMap) -> None:
+    """Refuse to draw more random numbers than fit into memory."""
+    if count > _MOST_NUMBERS:
+        raise DataError(
+            f"{feature_map.kind} would need {count} random numbers, more than "
+            f"{_MOST_NUMBERS}: choose a smaller size, or fewer columns."
+        )
+
+
+# Blocks of the same rows ask for the same numbers again and again.
+@lru_cache(maxsize=4)
+def _numbers(feature_map: FeatureMap, n_features_in: int) -> tuple[Array, ...]:
+    numbers = feature_map._draw(n_features_in)
+    for array in numbers:
+        array.setflags(write=False)
+    return numbers
+
+
+@lru_cache(maxsize=64)
+def _fingerprint(feature_map: FeatureMap, n_features_in: int) -> str:
+    digest = hashlib.sha256(feature_map.to_json().encode())
+    digest.update(f"\n{n_features_in}\n".encode())
+    for array in feature_map.numbers(n_features_in):
+        digest.update(f"{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+    return digest.hexdigest()[:32]
+
+
+def _compose(maps: Sequence[FeatureMap]) -> FeatureMap:
+    if len(maps) > _MOST_MAPS:
+        raise FedRidgeError(f"{len(maps)} maps in a row: at most {_MOST_MAPS}.")
+    return _KINDS["composition"](tuple(maps))  # type: ignore[call-arg]
+
+
+def _from_content(content: Any, inside: bool = False) -> FeatureMap:
+    if not isinstance(content, dict):
+        raise FedRidgeError(
+            f"a map must be a JSON object, got {type(content).__name__}."
+        )
+    given = dict(content)
+    cls = _kind(given.pop("kind", None), {"composition"} if inside else set())
+    known = {field.name: field for field in fields(cls)}
+    extra = sorted(set(given) - set(known))
+    if extra:
+        raise FedRidgeError(
+            f"{cls.kind} has no parameter {extra[0][:60]!r}, only "
+            f"{', '.join(sorted(known))}."
+        )
+    needed = {name for name, field in known.items() if field.default is MISSING}
+    _refuse_missing(cls, needed - set(given))
+    if cls.kind == "composition":
+        if not isinstance(given["maps"], list):
+            raise FedRidgeError("the maps of a composition must be a list.")
+        return _compose([_from_content(each, True) for each in given["maps"]])
+    return cls(**given)
+
+
+def _from_words(words: list[str]) -> FeatureMap:
+    if not words:
+        raise FedRidgeError(f"an empty map beside a |. {_known()}")
+    cls = _kind(words[0], {"composition"})
+    given: dict[str, Any] = {}
+    for place, word in enumerate(words[1:]):
+        name, equals, value = word.rpartition("=")
+        if not equals:
+            if place or not cls.spelled:
+                raise FedRidgeError(f"{word!r} is not name=value. {_known()}")
+            name = cls.spelled[0]
+        if name not in cls.spelled:
+            raise FedRidgeError(f"{cls.kind} has no parameter {name!r}. {_known()}")
+        if name in given:
+            raise FedRidgeError(f"{cls.kind} has {name} twice.")
+        given[name] = _value(value)
+    needed = {field.name for field in fields(cls) if field.default is MISSING}
+    _refuse_missing(cls, needed - set(given))
+    return cls(**given)
+
+
+def _kind(name: Any, hidden: set[str]) -> type[FeatureMap]:
+    if not isinstance(name, str) or name in hidden or name not in _KINDS:
+        raise FedRidgeError(f"there is no feature map {str(name)[:60]!r}. {_known()}")
+    return _KINDS[name]
+
+
+def _refuse_missing(cls: type[FeatureMap], missing: set[str]) -> None:
+    if missing:
+        raise FedRidgeError(f"{cls.kind} needs {sorted(missing)[0]}. {_known()}")
+
+
+def _known() -> str:
+    spellings = []
+    for kind, cls in _KINDS.items():
+        if kind != "composition":
+            first, *others = cls.spelled or ("",)
+            words = [kind, first.upper(), *(f"{name}=..." for name in others)]
+            spellings.append(" ".join(word for word in words if word))
+    return f"Known are: {'; '.join(spellings)}; and several of them with | between."
+
+
+def _value(word: str) -> Any:
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    for convert in (int, float):
+        try:
+            return convert(word)
+        except ValueError:
+            continue
+    return word
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,140 @@
+"""`Composition`: one map after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import FedRidgeError
+from ..rows import Array, finite_block
+from .base import FeatureMap
+from .columns import ColumnMoments
+
+__all__ = ["Composition"]
+
+
+@dataclass(frozen=True)
+class Composition(FeatureMap):
+    """phi(x) = phi_k(... phi_2(phi_1(x))), written ``phi_1 | phi_2 | ...``.
+
+    Parameters
+    ----------
+    maps : tuple of FeatureMap
+        The maps in order; compositions among them are taken apart.
+
+    Examples
+    --------
+    >>> from fedridge_flwr.features import PolynomialMap, Standardize
+    >>> both = Standardize(means=[1.0], scales=[2.0]) | PolynomialMap(2)
+    >>> both.transform([[5.0]])
+    array([[2., 4.]])
+    """
+
+    maps: tuple[FeatureMap, ...]
+
+    kind: ClassVar[str] = "composition"
+    number: ClassVar[int] = 6
+
+    def __post_init__(self) -> None:
+        """Take compositions apart."""
+        flat: list[FeatureMap] = []
+        for each in self.maps:
+            if not isinstance(each, FeatureMap):
+                raise FedRidgeError(
+                    f"a composition is of feature maps, got {type(each).__name__}."
+                )
+            flat += each.maps if isinstance(each, Composition) else (each,)
+        if len(flat) < 2:
+            raise FedRidgeError("a composition needs two maps or more.")
+        object.__setattr__(self, "maps", tuple(flat))
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether any of the maps waits for data."""
+        return any(each.needs_data for each in self.maps)
+
+    def refuse_unresolved(self) -> None:
+        """Raise an error if any of the maps has no numbers yet."""
+        for each in self.maps:
+            each.refuse_unresolved()
+
+    def resolve(self, columns: ColumnMoments) -> Composition:
+        """Resolve every map by the moments of the columns that reach it."""
+        known: ColumnMoments | None = columns
+        resolved: list[FeatureMap] = []
+        for each in self.maps:
+            if each.needs_data:
+                if known is None:
+                    raise FedRidgeError(
+                        f"means and variances after {resolved[-1].kind} are not known, "
+                        f"so {each.kind} cannot be resolved there: give its numbers, "
+                        'such as gamma="scale" as a number, or put it first.'
+                    )
+                each = each.resolve(known)
+            resolved.append(each)
+            known = None if known is None else each.moments_after(known)
+        return Composition(tuple(resolved))
+
+    def moments_after(self, columns: ColumnMoments) -> ColumnMoments | None:
+        """Return means and variances of the mapped columns, where they are known."""
+        known: ColumnMoments | None = columns
+        for each in self.maps:
+            known = None if known is None else each.moments_after(known)
+        return known
+
+    def is_identity(self, n_features_in: int) -> bool:
+        """Whether every map leaves the rows as they are."""
+        return all(each.is_identity(n_features_in) for each in self.maps)
+
+    def numbers(self, n_features_in: int) -> tuple[Array, ...]:
+        """Return the random numbers of every map, in order."""
+        drawn: tuple[Array, ...] = ()
+        for each in self.maps:
+            drawn += each.numbers(n_features_in)
+            n_features_in = each.n_features_out(n_features_in)
+        return drawn
+
+    def describe(self, n_features_in: int) -> str:
+        """Return the maps in words."""
+        words = []
+        for each in self.maps:
+            words.append(each.describe(n_features_in))
+            n_features_in = each.n_features_out(n_features_in)
+        return ", then ".join(words)
+
+    def kernel(self, X: Any, Z: Any) -> Array:
+        """Return the kernel of the last map, on rows that the others have mapped."""
+        *before, last = self.maps
+        left, right = finite_block(X), finite_block(Z)
+        for each in before:
+            if each.numbers(left.shape[1]):
+                raise FedRidgeError(
+                    f"{each.kind} is random and not the last map: there is no kernel "
+                    "that does not depend on its numbers."
+                )
+            left, right = each.transform(left), each.transform(right)
+        return last.kernel(left, right)
+
+    def to_sklearn(self, n_features_in: int) -> Any:
+        """Return a fitted `sklearn.pipeline.Pipeline` of the maps."""
+        from sklearn.pipeline import Pipeline
+
+        steps = []
+        for place, each in enumerate(self.maps):
+            steps.append((f"{each.kind}{place}", each.to_sklearn(n_features_in)))
+            n_features_in = each.n_features_out(n_features_in)
+        return Pipeline(steps)
+
+    def content(self) -> dict[str, Any]:
+        """Return the content of every map, as it goes into JSON."""
+        return {"kind": self.kind, "maps": [each.content() for each in self.maps]}
+
+    def _width(self, n_features_in: int) -> int:
+        for each in self.maps:
+            n_features_in = each.n_features_out(n_features_in)
+        return n_features_in
+
+    def _apply(self, X: Any) -> Any:
+        for each in self.maps:
+            X = each.map_block(X)
+        return X

@@ -1,0 +1,153 @@
+"""`Standardize`: columns brought to mean 0 and variance 1, alike for all clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import DataError, FedRidgeError
+from ..rows import Array
+from .base import FeatureMap
+from .checks import LARGEST_SIZE, check_positive
+from .columns import ColumnMoments
+
+__all__ = ["Standardize"]
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Standardize(FeatureMap):
+    """phi(x) = (x - means) / scales, column by column.
+
+    Without numbers it is a rule that needs data: means and deviations of all rows,
+    scale 1 for constant columns, as scikit-learn's `StandardScaler` has it. Nothing in
+    it is random.
+
+    Parameters
+    ----------
+    means, scales : sequence of d floats, optional
+        Both or none.
+
+    Examples
+    --------
+    >>> columns = ColumnMoments(4.0, np.array([10.0, 7.0]), np.array([4.0, 0.0]))
+    >>> Standardize().resolve(columns)
+    Standardize(means=(10.0, 7.0), scales=(2.0, 1.0))
+    >>> Standardize().resolve(columns).transform([[12.0, 7.0]])
+    array([[1., 0.]])
+    """
+
+    means: tuple[float, ...] | None = None
+    scales: tuple[float, ...] | None = None
+
+    kind: ClassVar[str] = "standardize"
+    number: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        if self.means is None and self.scales is None:
+            return
+        if self.means is None or self.scales is None:
+            raise FedRidgeError("standardize needs both means and scales, or none.")
+        means = _numbers(self.means, "means")
+        scales = _numbers(self.scales, "scales")
+        if len(means) != len(scales):
+            raise FedRidgeError(
+                f"standardize has {len(means)} means but {len(scales)} scales."
+            )
+        for scale in scales:
+            check_positive(scale, "each scale")
+        object.__setattr__(self, "means", means)
+        object.__setattr__(self, "scales", scales)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether means and scales are not known yet."""
+        return self.means is None
+
+    def refuse_unresolved(self) -> None:
+        """Raise an error if there are no numbers yet."""
+        if self.needs_data:
+            raise FedRidgeError(
+                "standardize has no numbers yet: give means and scales, let FedRidge "
+                "agree on them in a first round, or resolve() it with the "
+                "ColumnMoments of all rows."
+            )
+
+    def resolve(self, columns: ColumnMoments) -> Standardize:
+        """Return the same map with the means and deviations of all rows."""
+        if not self.needs_data:
+            return self
+        if columns.weight == 0.0:
+            raise FedRidgeError("standardize needs rows, there are none.")
+        scales = np.where(_constant(columns), 1.0, np.sqrt(columns.variances))
+        return Standardize(tuple(columns.means.tolist()), tuple(scales.tolist()))
+
+    def moments_after(self, columns: ColumnMoments) -> ColumnMoments | None:
+        """Return means and variances of the standardised columns."""
+        means, scales = self._arrays
+        if means.size != columns.n_features:
+            return None
+        return ColumnMoments(
+            columns.weight,
+            (columns.means - means) / scales,
+            np.where(_constant(columns), 0.0, columns.variances / scales**2),
+        )
+
+    def describe(self, n_features_in: int) -> str:
+        """Return the map in words."""
+        return f"{n_features_in} standardised columns"
+
+    def to_sklearn(self, n_features_in: int) -> Any:
+        """Return a fitted `sklearn.preprocessing.StandardScaler`."""
+        from sklearn.preprocessing import StandardScaler
+
+        means, scales = self._arrays
+        self.n_features_out(n_features_in)
+        fitted = StandardScaler()
+        fitted.mean_, fitted.scale_ = means.copy(), scales.copy()
+        fitted.var_ = scales**2
+        fitted.n_features_in_ = n_features_in
+        fitted.n_samples_seen_ = 1
+        return fitted
+
+    @cached_property
+    def _arrays(self) -> tuple[Array, Array]:
+        self.refuse_unresolved()
+        return np.array(self.means), np.array(self.scales)
+
+    def _width(self, n_features_in: int) -> int:
+        if self.means is not None and n_features_in != len(self.means):
+            raise DataError(
+                f"standardize has means and scales of {len(self.means)} columns, but "
+                f"X has {n_features_in}."
+            )
+        return n_features_in
+
+    def _apply(self, X: Any) -> Array:
+        means, scales = self._arrays
+        centred = (X.toarray() if hasattr(X, "indptr") else X) - means
+        centred /= scales
+        return np.asarray(centred)
+
+
+def _constant(columns: ColumnMoments) -> Any:
+    # Below this, the spread of a column is rounding of its mean.
+    return columns.variances <= (10 * _EPS * columns.means) ** 2
+
+
+def _numbers(values: Any, what: str) -> tuple[float, ...]:
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if not isinstance(values, Sequence) or not 0 < len(values) <= LARGEST_SIZE:
+        raise FedRidgeError(f"{what} must be a list of numbers, one for each column.")
+    for value in values:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) < 1e300:
+            raise FedRidgeError(f"{what} must be finite numbers, one for each column.")
+    return tuple(float(value) for value in values)
