@@ -77,6 +77,8 @@ def from_compact(
     count: int | None = None,
     feature_names: Sequence[str] | None = None,
     feature_hash: str | None = None,
+    feature_map: str | None = None,
+    n_features_in: int | None = None,
 ) -> SufficientStatistics:
     """Put `to_compact` together again; everything is checked, nothing is trusted.
 
@@ -86,7 +88,7 @@ def from_compact(
         As `to_compact` returns them.
     n_features, n_targets : int
         d and t.
-    count, feature_names, feature_hash
+    count, feature_names, feature_hash, feature_map, n_features_in
         As in `SufficientStatistics.from_array`.
 
     Raises
@@ -130,6 +132,8 @@ def from_compact(
         feature_names=feature_names,
         feature_hash=feature_hash,
         rounding=ROUNDING,
+        feature_map=feature_map,
+        n_features_in=n_features_in,
     )
 
 

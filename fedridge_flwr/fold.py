@@ -9,7 +9,7 @@ client with other columns, even one that answers first, cannot shut out the rest
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from .plain import PlainStatistics
 from .privacy.statistics import PrivateStatistics
@@ -76,11 +76,24 @@ class _Added(Generic[_Sum]):
         return self.total.count if isinstance(self.total, PlainStatistics) else 0
 
 
+class _Columns(NamedTuple):
+    """What contributions must have in common to be added up, names aside."""
+
+    n_features: int
+    n_targets: int
+    feature_map: str | None
+
+
 @dataclass(frozen=True)
 class _Schema:
     n_features: int
     n_targets: int
     feature_hash: str | None
+    feature_map: str | None = None
+
+    @property
+    def columns(self) -> _Columns:
+        return _Columns(self.n_features, self.n_targets, self.feature_map)
 
 
 @dataclass
@@ -133,7 +146,7 @@ class Fold:
         if reason is not None:
             self.failures[client] = reason
         elif isinstance(part, PlainStatistics):
-            key = _Schema(part.n_features, part.n_targets, None)
+            key = _Schema(part.n_features, part.n_targets, None, part.feature_map)
             if key in self._plain:
                 self._plain[key].add(client, part)
             else:
@@ -141,7 +154,12 @@ class Fold:
         else:
             if self.keep and isinstance(part, SufficientStatistics):
                 self.parts[client] = part
-            key = _Schema(part.n_features, part.n_targets, part.feature_hash)
+            key = _Schema(
+                part.n_features,
+                part.n_targets,
+                part.feature_hash,
+                getattr(part, "feature_map", None),
+            )
             if key in self._full:
                 self._full[key].add(client, part)
             elif isinstance(part, SufficientStatistics):
@@ -166,31 +184,27 @@ class Fold:
 
     def finish(self) -> Contribution | None:
         """Return the total over the schema of most clients, or None without any."""
-        groups = self._groups_by_shape()
+        groups = self._groups_by_columns()
         if not groups:
             return None
-        shape = max(groups, key=lambda s: (len(groups[s][0]), groups[s][1]))
-        winners, _ = groups[shape]
+        columns = max(groups, key=lambda c: (len(groups[c][0]), groups[c][1]))
+        winners, _ = groups[columns]
         for other, (clients, _) in groups.items():
-            if other != shape:
-                self._reject(
-                    clients,
-                    f"has {counted(other[0], 'feature')} and "
-                    f"{counted(other[1], 'target')} where "
-                    f"{counted(len(winners), 'client')} "
-                    f"{'has' if len(winners) == 1 else 'have'} "
-                    f"{shape[0]} and {shape[1]}",
-                )
-        return self._total(shape)
+            if other != columns:
+                self._reject(clients, _other_columns(other, columns, len(winners)))
+        return self._total(columns)
 
-    def _total(self, shape: tuple[int, int]) -> Contribution:
+    def _total(self, columns: _Columns) -> Contribution:
         named = {
             key: group
             for key, group in self._full.items()
-            if (key.n_features, key.n_targets) == shape and key.feature_hash is not None
+            if key.columns == columns and key.feature_hash is not None
         }
-        unnamed = self._full.get(_Schema(*shape, None))
-        plain = self._plain.get(_Schema(*shape, None))
+        without_names = _Schema(
+            columns.n_features, columns.n_targets, None, columns.feature_map
+        )
+        unnamed = self._full.get(without_names)
+        plain = self._plain.get(without_names)
         parts = [] if unnamed is None else [unnamed.total]
         if named:
             best = max(named.values(), key=lambda g: (len(g.clients), g.count))
@@ -208,14 +222,13 @@ class Fold:
         demoted = [PlainStatistics.from_statistics(part) for part in parts]
         return sum(demoted, start=plain.total)
 
-    def _groups_by_shape(self) -> dict[tuple[int, int], tuple[list[str], int]]:
-        shapes: dict[tuple[int, int], tuple[list[str], int]] = {}
+    def _groups_by_columns(self) -> dict[_Columns, tuple[list[str], int]]:
+        found: dict[_Columns, tuple[list[str], int]] = {}
         for groups in (self._full, self._plain):
             for key, group in groups.items():
-                shape = (key.n_features, key.n_targets)
-                clients, rows = shapes.get(shape, ([], 0))
-                shapes[shape] = ([*clients, *group.clients], rows + group.count)
-        return shapes
+                clients, rows = found.get(key.columns, ([], 0))
+                found[key.columns] = ([*clients, *group.clients], rows + group.count)
+        return found
 
     def _reason_to_refuse(self, part: Contribution) -> str | None:
         if isinstance(part, PrivateStatistics) != self.private:
@@ -226,9 +239,10 @@ class Fold:
             return _ROUNDED_REFUSED
         if self.feature_names is None:
             return None
-        if part.n_features != len(self.feature_names):
+        raw = _raw_features(part)
+        if raw is not None and raw != len(self.feature_names):
             return (
-                f"has {counted(part.n_features, 'feature')} where the server "
+                f"has {counted(raw, 'feature')} where the server "
                 f"expects {len(self.feature_names)}"
             )
         if not isinstance(part, PlainStatistics) and part.feature_hash not in (
@@ -250,3 +264,30 @@ class Fold:
         for client in clients:
             self.failures[client] = reason
             self.parts.pop(client, None)
+
+
+def _raw_features(part: Contribution) -> int | None:
+    """Return how many raw columns the rows had, where that is known."""
+    if isinstance(part, SufficientStatistics):
+        return part.n_features_in
+    if isinstance(part, PlainStatistics) and part.feature_map is not None:
+        return None
+    return part.n_features
+
+
+def _other_columns(found: _Columns, expected: _Columns, n_winners: int) -> str:
+    if found[:2] != expected[:2]:
+        return (
+            f"has {counted(found.n_features, 'feature')} and "
+            f"{counted(found.n_targets, 'target')} where "
+            f"{counted(n_winners, 'client')} {'has' if n_winners == 1 else 'have'} "
+            f"{expected.n_features} and {expected.n_targets}"
+        )
+    others = counted(n_winners, "other client")
+    if found.feature_map is None:
+        return f"used no feature map where {others} used one"
+    if expected.feature_map is None:
+        return f"used a feature map where {others} used none"
+    return (
+        f"used another feature map (seed, size or random numbers differ) than {others}"
+    )

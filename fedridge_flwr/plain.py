@@ -10,7 +10,7 @@ import numpy as np
 from .errors import StatisticsError
 from .plausible import LARGEST, check_moments, check_symmetric
 from .rows import Array
-from .statistics import SufficientStatistics, check_count
+from .statistics import SufficientStatistics, check_count, map_difference
 from .triangle import from_upper, upper_triangle
 
 __all__ = ["PlainStatistics"]
@@ -38,6 +38,7 @@ class PlainStatistics:
     moment: Array
     n_clients: int = 1
     rounding: float = 0.0
+    feature_map: str | None = None
 
     @classmethod
     def from_arrays(cls, gram: Any, moment: Any, count: int) -> PlainStatistics:
@@ -86,6 +87,7 @@ class PlainStatistics:
             moment=stats.moment,
             n_clients=stats.n_clients,
             rounding=stats.rounding,
+            feature_map=stats.feature_map,
         )
 
     def __add__(self, other: object) -> PlainStatistics:
@@ -97,6 +99,8 @@ class PlainStatistics:
                 f"h of shape {self.moment.shape} on one side, {other.moment.shape} on "
                 "the other: bring every client to the same columns."
             )
+        if self.feature_map != other.feature_map:
+            raise StatisticsError(map_difference(self.feature_map, other.feature_map))
         return replace(
             self,
             count=self.count + other.count,

@@ -15,6 +15,7 @@ import numpy as np
 
 from .comoments import Moments, merge, moments_of, remove
 from .errors import StatisticsError
+from .features import FeatureMap, map_rows
 from .plausible import LARGEST, check_moments
 from .rows import Array, Rows, check_rows
 from .triangle import diagonal_positions, from_upper
@@ -67,6 +68,11 @@ class SufficientStatistics:
     rounding : float
         How far each correlation may be off: 6e-8 where some of the rows came as float32
         (`compact`), otherwise 0.
+    feature_map : str or None
+        Fingerprint of the feature map the rows went through. The d features are then
+        the mapped ones, the names those of the raw columns.
+    n_features_in : int or None
+        Number of raw columns; d without a map, None where it was not told.
 
     Notes
     -----
@@ -109,9 +115,13 @@ class SufficientStatistics:
     n_clients: int = 1
     means_low: Array | None = None
     rounding: float = 0.0
+    feature_map: str | None = None
+    n_features_in: int | None = None
 
     def __post_init__(self) -> None:
         """Freeze the arrays: statistics share them when nothing has to be added."""
+        if self.feature_map is None:
+            object.__setattr__(self, "n_features_in", self.n_features)
         self.means.setflags(write=False)
         self.triangle.setflags(write=False)
 
@@ -119,7 +129,11 @@ class SufficientStatistics:
 
     @classmethod
     def from_data(
-        cls, X: Any, y: Any, sample_weight: Any = None
+        cls,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        feature_map: FeatureMap | None = None,
     ) -> SufficientStatistics:
         """Return the statistics of rows held in memory.
 
@@ -134,13 +148,15 @@ class SufficientStatistics:
             Targets.
         sample_weight : array of shape (n,), optional
             Non-negative weights; an integer weight equals a repeated row.
+        feature_map : FeatureMap, optional
+            Map of the features; only a block of mapped rows exists at any time.
 
         Examples
         --------
         >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0]).means
         array([2., 3.])
         """
-        return cls.from_rows(check_rows(X, y, sample_weight))
+        return cls.from_rows(map_rows(check_rows(X, y, sample_weight), feature_map))
 
     @classmethod
     def from_rows(cls, rows: Rows) -> SufficientStatistics:
@@ -151,17 +167,23 @@ class SufficientStatistics:
             feature_hash=hash_names(rows.feature_names),
             n_features=rows.n_features,
             n_targets=rows.n_targets,
+            feature_map=rows.map_fingerprint,
+            n_features_in=rows.n_features_in,
             **_fields(_accumulate(rows)),
         )
 
     @classmethod
-    def from_batches(cls, batches: Iterable[tuple[Any, ...]]) -> SufficientStatistics:
+    def from_batches(
+        cls, batches: Iterable[tuple[Any, ...]], feature_map: FeatureMap | None = None
+    ) -> SufficientStatistics:
         """Return the statistics of rows that come in batches, for data beyond memory.
 
         Parameters
         ----------
         batches : iterable of (X, y) or (X, y, sample_weight)
             Batches with the same columns.
+        feature_map : FeatureMap, optional
+            Map of the features.
 
         Examples
         --------
@@ -176,7 +198,7 @@ class SufficientStatistics:
                     "each batch must be a tuple (X, y) or (X, y, sample_weight), "
                     f"got {type(batch).__name__}."
                 )
-            part = cls.from_data(*batch)
+            part = cls.from_rows(map_rows(check_rows(*batch), feature_map))
             if total is None:
                 total = RunningTotal(part)
             else:
@@ -238,10 +260,10 @@ class SufficientStatistics:
         )
 
     def with_feature_names(self, names: Sequence[str]) -> SufficientStatistics:
-        """Return the same statistics under these feature names."""
-        if len(names) != self.n_features:
+        """Return the same statistics under these names of the raw columns."""
+        if self.n_features_in not in (None, len(names)):
             raise StatisticsError(
-                f"{len(names)} feature names for {self.n_features} features."
+                f"{len(names)} feature names for {self.n_features_in} features."
             )
         digest = hash_names(names)
         if self.feature_hash not in (None, digest):
@@ -333,6 +355,8 @@ class SufficientStatistics:
         feature_names: Sequence[str] | None = None,
         feature_hash: str | None = None,
         rounding: float = 0.0,
+        feature_map: str | None = None,
+        n_features_in: int | None = None,
     ) -> SufficientStatistics:
         """Unpack `to_array`; everything is checked, nothing in it is trusted.
 
@@ -350,6 +374,10 @@ class SufficientStatistics:
             Their hash, where the names are not known.
         rounding : float
             How far each correlation may be off.
+        feature_map : str, optional
+            Fingerprint of the feature map the rows went through.
+        n_features_in : int, optional
+            Number of raw columns, where there is a map and it is known.
 
         Raises
         ------
@@ -382,6 +410,8 @@ class SufficientStatistics:
             n_targets=n_targets,
             feature_hash=feature_hash,
             rounding=rounding,
+            feature_map=feature_map,
+            n_features_in=n_features_in,
         )
         stats._check_plausible()
         return (
@@ -413,6 +443,8 @@ class SufficientStatistics:
                 f"{self.n_targets} targets on one side, {other.n_targets} on the "
                 f"other. {_MIXED}"
             )
+        if self.feature_map != other.feature_map:
+            raise StatisticsError(map_difference(self.feature_map, other.feature_map))
         if None in (self.feature_hash, other.feature_hash):
             return
         if self.feature_hash != other.feature_hash:
@@ -516,6 +548,17 @@ def packed_length(n_features: int, n_targets: int) -> int:
     """
     width = n_features + n_targets
     return (1 + width) * (2 + width) // 2
+
+
+def map_difference(left: str | None, right: str | None) -> str:
+    """Say that rows went through different feature maps, by their fingerprints."""
+    remedy = "Statistics merge only behind the same map; give every client the same."
+    if left is None or right is None:
+        return f"A feature map on one side, none on the other. {remedy}"
+    return (
+        "Different feature maps on both sides (kind, size, seed, parameters, or the "
+        f"random numbers of another NumPy). {remedy}"
+    )
 
 
 def hash_names(names: Sequence[str] | None) -> str | None:
