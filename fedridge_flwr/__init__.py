@@ -21,6 +21,14 @@ from .errors import (
     SingularSystemError,
     StatisticsError,
 )
+from .features import (
+    FeatureMap,
+    GaussianProjection,
+    NeuralTangentFeatures,
+    PolynomialMap,
+    RandomFourierFeatures,
+    Standardize,
+)
 from .heldout import ClampedLossWarning
 from .model import RidgeModel
 from .plain import PlainStatistics
@@ -45,14 +53,18 @@ __all__ = [
     "ClampedLossWarning",
     "DataError",
     "DifferentialPrivacy",
+    "FeatureMap",
     "FedRidge",
     "FedRidgeError",
     "FitReport",
+    "GaussianProjection",
     "GridEdgeWarning",
     "IllConditionedWarning",
     "LegacyFedRidge",
+    "NeuralTangentFeatures",
     "NotEnoughClientsError",
     "PlainStatistics",
+    "PolynomialMap",
     "PrivacyError",
     "PrivacyLedger",
     "PrivacyPolicy",
@@ -60,9 +72,11 @@ __all__ = [
     "PrivacyWarning",
     "PrivateStatistics",
     "ProtocolError",
+    "RandomFourierFeatures",
     "RidgeClient",
     "RidgeModel",
     "SingularSystemError",
+    "Standardize",
     "StatisticsError",
     "SufficientStatistics",
     "ridge_client_app",

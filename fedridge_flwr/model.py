@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .errors import DataError, FedRidgeError
+from .features import FeatureMap, GaussianProjection, map_rows
 from .rows import Array, Block, Rows, check_rows, finite_block
 from .words import counted
 
@@ -17,12 +19,15 @@ if TYPE_CHECKING:
     import os
 
     from sklearn.linear_model import Ridge
+    from sklearn.pipeline import Pipeline
 
 __all__ = ["Evaluation", "RidgeModel"]
 
 _FORMAT = "fedridge-model"
 _VERSION = 1
 _SUMMARY_ROWS = 40
+_MAPPED_ROWS = 5
+_PREDICT_BYTES = 8 << 20
 
 
 class Evaluation(NamedTuple):
@@ -52,14 +57,16 @@ def _weighted_mean(rows: Rows, values: Callable[[Block], Array]) -> Array:
 
 
 class RidgeModel:
-    """Ridge regression: minimises ||y - X w - b||² + alpha ||w||².
+    """Ridge regression: minimises ||y - phi(X) w - b||² + alpha ||w||².
 
-    Returned by `solve` and kept by the strategies as ``model_``.
+    Returned by `solve` and kept by the strategies as ``model_``. Without a feature map
+    phi(X) is X.
 
     Attributes
     ----------
     coef_ : ndarray of shape (d,) or (t, d)
-        Coefficients, in the original units of the features.
+        Coefficients, in the original units of the features; with a feature map, of the
+        mapped columns.
     intercept_ : float or ndarray of shape (t,)
         Intercept; 0.0 where none was fitted.
     alpha_ : float
@@ -67,9 +74,13 @@ class RidgeModel:
     alpha_chosen_by : str or None
         How it was chosen, if it was not given.
     n_features_in_ : int
-        Number of features d.
-    feature_names_in_ : ndarray of shape (d,)
-        Names of the features; only there if they are known.
+        Number of columns that `predict` takes: raw ones, where there is a map.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of these columns; only there if they are known.
+    feature_map : FeatureMap or None
+        Map of the raw columns, which `predict` applies.
+    map_fingerprint : str or None
+        Fingerprint of the map that the statistics went through.
     n_rows_, n_clients_ : int
         How many rows and contributions the model stands on. Of a private model the
         rows are noisy, or None.
@@ -107,6 +118,9 @@ class RidgeModel:
         r2: float | None = None,
         alpha_chosen_by: str | None = None,
         privacy: dict[str, Any] | None = None,
+        feature_map: FeatureMap | None = None,
+        n_features_in: int | None = None,
+        map_fingerprint: str | None = None,
     ) -> None:
         self.coef_ = coef
         self.intercept_ = intercept
@@ -119,13 +133,96 @@ class RidgeModel:
         self.r2_ = r2
         self.alpha_chosen_by = alpha_chosen_by
         self.privacy_ = privacy
+        self.feature_map: FeatureMap | None = None
+        self._n_features_in: int | None = None
+        self.map_fingerprint = map_fingerprint
         if feature_names is not None:
             self.feature_names_in_ = np.asarray(feature_names, dtype=object)
+        if feature_map is not None:
+            self._set_map(feature_map, n_features_in)
 
     @property
     def n_features_in_(self) -> int:
-        """Number of features d."""
-        return int(self.coef_.shape[-1])
+        """Number of columns that `predict` takes."""
+        mapped = int(self.coef_.shape[-1])
+        return mapped if self._n_features_in is None else self._n_features_in
+
+    @property
+    def coef_original_(self) -> Array:
+        """Coefficients of the raw columns, shape (d,) or (t, d): R w of a projection.
+
+        ``X @ coef_original_.T + intercept_`` is what `predict` returns. Other maps are
+        not linear in the raw columns, and do not have it.
+        """
+        if self.feature_map is None:
+            return self.coef_
+        if isinstance(self.feature_map, GaussianProjection):
+            return self.feature_map.original_coef(self.coef_, self.n_features_in_)
+        raise AttributeError(
+            "coef_original_ is only there for a GaussianProjection: with "
+            f"{self.feature_map.kind!r} the model is not given by coefficients of the "
+            "raw columns."
+        )
+
+    def with_feature_map(
+        self,
+        feature_map: FeatureMap,
+        n_features_in: int,
+        feature_names: Sequence[str] | None = None,
+    ) -> RidgeModel:
+        """Return the same model on raw columns, which are mapped before they are used.
+
+        Parameters
+        ----------
+        feature_map : FeatureMap
+            The map that the rows of the fit went through.
+        n_features_in : int
+            Number of raw columns.
+        feature_names : sequence of str, optional
+            Names of the raw columns.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import PolynomialMap, SufficientStatistics, solve
+        >>> X, y, square = [[0.0], [1.0], [2.0]], [1.0, 2.0, 5.0], PolynomialMap(2)
+        >>> stats = SufficientStatistics.from_data(X, y, feature_map=square)
+        >>> model = solve(stats, alpha=0.0).with_feature_map(square, 1)
+        >>> model.predict([[3.0]]).round(6)
+        array([10.])
+        """
+        if self.feature_map is not None:
+            raise FedRidgeError("the model has a feature map already.")
+        model = copy.copy(self)
+        vars(model).pop("feature_names_in_", None)
+        if feature_names is not None:
+            model.feature_names_in_ = np.asarray(feature_names, dtype=object)
+        model._set_map(feature_map, n_features_in)
+        return model
+
+    def _set_map(self, feature_map: FeatureMap, n_features_in: int | None) -> None:
+        if not isinstance(feature_map, FeatureMap) or n_features_in is None:
+            raise FedRidgeError(
+                "a model on raw columns needs a FeatureMap and n_features_in, their "
+                "number."
+            )
+        made, needed = feature_map.n_features_out(n_features_in), self.coef_.shape[-1]
+        if made != needed:
+            raise FedRidgeError(
+                f"{feature_map.kind} makes {made} columns of {n_features_in}, but the "
+                f"model has coefficients of {needed}."
+            )
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and len(names) != n_features_in:
+            raise FedRidgeError(f"{len(names)} names for {n_features_in} raw columns.")
+        fingerprint = feature_map.fingerprint(n_features_in)
+        if self.map_fingerprint not in (None, fingerprint):
+            raise FedRidgeError(
+                "this is not the feature map that the model was fitted with: kind, "
+                "size, seed or parameters differ, or the random numbers, if another "
+                "NumPy drew them."
+            )
+        self.feature_map, self._n_features_in = feature_map, int(n_features_in)
+        self.map_fingerprint = fingerprint
 
     # ---- use ------------------------------------------------------------------
 
@@ -139,7 +236,15 @@ class RidgeModel:
         """
         block = finite_block(X)
         self._check_columns(X, block.shape[1])
-        return np.asarray(block @ self.coef_.T + self.intercept_)
+        if self.feature_map is None:
+            return np.asarray(block @ self.coef_.T + self.intercept_)
+        widest = max(self.coef_.shape[-1], self.n_features_in_)
+        height = max(1, _PREDICT_BYTES // (8 * widest))
+        predictions = np.empty((block.shape[0], *self.coef_.shape[:-1]))
+        for start in range(0, block.shape[0], height):
+            mapped = self.feature_map.transform(block[start : start + height])
+            predictions[start : start + height] = mapped @ self.coef_.T
+        return predictions + self.intercept_
 
     def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
         """Return mean squared error and R² on the given rows (mean over targets)."""
@@ -174,14 +279,15 @@ class RidgeModel:
                 f"y has {counted(rows.n_targets, 'target')}, but the model "
                 f"predicts {targets}."
             )
+        mapped = map_rows(rows, self.feature_map)
         with np.errstate(invalid="ignore", over="ignore"):
             mean = _weighted_mean(rows, lambda block: block.Y)
             error = _weighted_mean(
-                rows, lambda block: (block.Y - self._predict_block(block.X)) ** 2
+                mapped, lambda block: (block.Y - self._predict_block(block.X)) ** 2
             )
             spread = _weighted_mean(rows, lambda block: (block.Y - mean) ** 2)
         if not np.isfinite(error).all():
-            rows.refuse_bad_values()
+            mapped.refuse_bad_values()
         return _Errors(error, spread, rows.n_rows)
 
     def _predict_block(self, X: Any) -> Array:
@@ -191,7 +297,7 @@ class RidgeModel:
         if n_features != self.n_features_in_:
             raise DataError(
                 f"X has {n_features} features, but the model was fitted with "
-                f"{self.n_features_in_}."
+                f"{self.n_features_in_}{self._map_missing()}."
             )
         columns = getattr(X, "columns", None)
         known = getattr(self, "feature_names_in_", None)
@@ -205,6 +311,14 @@ class RidgeModel:
                 other,
                 [str(column) for column in columns],
             )
+
+    def _map_missing(self) -> str:
+        if self.feature_map is not None or self.map_fingerprint is None:
+            return ""
+        return (
+            " behind a feature map; with_feature_map(feature_map, n_features_in) "
+            "returns a model on raw columns"
+        )
 
     # ---- look -----------------------------------------------------------------
 
@@ -245,6 +359,9 @@ class RidgeModel:
             facts.append(("privacy", _promise(self.privacy_)))
         if self.standardize:
             facts.insert(3, ("penalty on", "standardised features"))
+        if self.feature_map is not None:
+            words = self.feature_map.describe(self.n_features_in_)
+            facts.insert(0, ("features", words))
         lines = ["Ridge regression"]
         lines += [f"  {name:<10}  {value}" for name, value in facts]
         return "\n".join([*lines, "", *self._coefficient_table()])
@@ -260,15 +377,18 @@ class RidgeModel:
 
     def _coefficient_table(self) -> list[str]:
         known = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(self.n_features_in_)]
-        names = names if known is None else [str(name) for name in known]
+        behind_map = self.map_fingerprint is not None
+        letter = "f" if behind_map else "x"
+        names = [f"{letter}{j}" for j in range(self.coef_.shape[-1])]
+        if known is not None and not behind_map:
+            names = [str(name) for name in known]
         coefs = np.atleast_2d(self.coef_)
         heads = (
             ["coefficient"]
             if coefs.shape[0] == 1
             else [f"target {k}" for k in range(coefs.shape[0])]
         )
-        shown = min(len(names), _SUMMARY_ROWS)
+        shown = min(len(names), _MAPPED_ROWS if behind_map else _SUMMARY_ROWS)
         table = [(names[j], coefs[:, j]) for j in range(shown)]
         if self.fit_intercept:
             table.append(("intercept", np.atleast_1d(self.intercept_)))
@@ -286,26 +406,47 @@ class RidgeModel:
         """Show what the model is and what it stands on."""
         facts = [
             f"alpha={self.alpha_}",
-            counted(self.n_features_in_, "feature"),
+            self._features_in_words(),
             *([] if self.n_rows_ is None else [counted(self.n_rows_, "row")]),
             counted(self.n_clients_, "client"),
             *([] if self.r2_ is None else [f"R²={self.r2_:.4g}"]),
         ]
         return f"RidgeModel({', '.join(facts)})"
 
+    def _features_in_words(self) -> str:
+        features = counted(self.coef_.shape[-1], "feature")
+        if self.feature_map is None:
+            return features
+        return f"{features} of {counted(self.n_features_in_, 'column')}"
+
     # ---- keep -----------------------------------------------------------------
 
-    def to_sklearn(self) -> Ridge:
-        """Return a fitted `sklearn.linear_model.Ridge` with these coefficients."""
+    def to_sklearn(self) -> Ridge | Pipeline:
+        """Return a fitted `sklearn.linear_model.Ridge` with these coefficients.
+
+        With a feature map it is the last step of a `sklearn.pipeline.Pipeline`, whose
+        first step is the map.
+        """
+        if self.feature_map is None:
+            return self._to_ridge()
+        from sklearn.pipeline import Pipeline
+
+        mapping = self.feature_map.to_sklearn(self.n_features_in_)
+        if hasattr(self, "feature_names_in_"):
+            first = mapping[0] if isinstance(mapping, Pipeline) else mapping
+            first.feature_names_in_ = self.feature_names_in_.copy()
+        return Pipeline([("features", mapping), ("ridge", self._to_ridge())])
+
+    def _to_ridge(self) -> Ridge:
         from sklearn.linear_model import Ridge
 
         ridge = Ridge(alpha=self.alpha_, fit_intercept=self.fit_intercept)
         ridge.coef_ = self.coef_.copy()
         ridge.intercept_ = np.copy(self.intercept_)[()]
-        ridge.n_features_in_ = self.n_features_in_
+        ridge.n_features_in_ = self.coef_.shape[-1]
         ridge.n_iter_ = None
         ridge.solver_ = "cholesky"
-        if hasattr(self, "feature_names_in_"):
+        if self.feature_map is None and hasattr(self, "feature_names_in_"):
             ridge.feature_names_in_ = self.feature_names_in_.copy()
         return ridge
 
@@ -334,6 +475,11 @@ class RidgeModel:
             "alpha_chosen_by": self.alpha_chosen_by,
             "privacy": self.privacy_,
         }
+        if self.map_fingerprint is not None:
+            content["map_fingerprint"] = self.map_fingerprint
+        if self.feature_map is not None:
+            content["feature_map"] = self.feature_map.content()
+            content["n_features_in"] = self.n_features_in_
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(
@@ -381,8 +527,10 @@ class RidgeModel:
             )
         if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
             raise ValueError("coefficients that are not finite")
-        if names is not None and len(names) != coef.shape[-1]:
-            raise ValueError(f"{len(names)} names for {coef.shape[-1]} features")
+        feature_map, n_features_in = _map_from(content)
+        expected = coef.shape[-1] if n_features_in is None else n_features_in
+        if names is not None and len(names) != expected:
+            raise ValueError(f"{len(names)} names for {expected} features")
         numbers = {
             key: None if content[key] is None else float(content[key])
             for key in ("condition", "r2")
@@ -401,8 +549,21 @@ class RidgeModel:
             n_clients=int(content["n_clients"]),
             alpha_chosen_by=content.get("alpha_chosen_by"),
             privacy=content.get("privacy"),
+            feature_map=feature_map,
+            n_features_in=n_features_in,
+            map_fingerprint=content.get("map_fingerprint"),
             **numbers,
         )
+
+
+def _map_from(content: dict[str, Any]) -> tuple[FeatureMap | None, int | None]:
+    if content.get("feature_map") is None:
+        return None, None
+    feature_map = FeatureMap.from_json(json.dumps(content["feature_map"]))
+    n_features_in = content["n_features_in"]
+    if not isinstance(n_features_in, int) or isinstance(n_features_in, bool):
+        raise ValueError(f"n_features_in is {n_features_in!r}, not a whole number")
+    return feature_map, n_features_in
 
 
 def _promise(privacy: dict[str, Any]) -> str:

@@ -335,7 +335,9 @@ def _model(
         alpha=alpha,
         fit_intercept=equations.fit_intercept,
         standardize=equations.standardize,
-        feature_names=stats.feature_names,
+        # Names belong to raw columns, which `with_feature_map` brings back.
+        feature_names=None if stats.feature_map else stats.feature_names,
+        map_fingerprint=stats.feature_map,
         n_rows=stats.count,
         n_clients=stats.n_clients,
         condition=condition,
@@ -358,7 +360,8 @@ def _singular(
     matrix = equations.matrix.copy()
     np.einsum("ii->i", matrix)[:] = equations.penalised_diagonal(alpha)
     stats = equations.stats
-    found = explain_singular(matrix, constant, stats.feature_names)
+    names = None if stats.feature_map else stats.feature_names
+    found = explain_singular(matrix, constant, names)
     needed = stats.n_features + equations.fit_intercept
     if stats.count < needed:
         rows = counted(stats.count, "row")
