@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import StatisticsError
+from .plausible import check_numbers
 from .rows import Array
 from .statistics import SufficientStatistics, packed_length
 from .triangle import diagonal_positions
@@ -104,8 +105,8 @@ def from_compact(
     (True, 5.960464477539063e-08)
     """
     width = n_features + n_targets
-    head = _checked(head, np.float64, 1 + 2 * width, "weight, means and variances")
-    correlations = _checked(
+    head = check_numbers(head, np.float64, 1 + 2 * width, "weight, means and variances")
+    correlations = check_numbers(
         correlations, np.float32, width * (width - 1) // 2, "correlations"
     )
     variances = head[1 + width :]
@@ -142,18 +143,3 @@ def _products(deviations: Array) -> Array:
     above = ~np.tri(deviations.size, dtype=bool)
     products: Array = np.outer(deviations, deviations)[above]
     return products
-
-
-def _checked(array: Any, dtype: type, size: int, what: str) -> NDArray[Any]:
-    found = np.asarray(array)
-    if found.dtype != dtype:
-        expected = np.dtype(dtype).name
-        raise StatisticsError(f"{what} are {expected}, got {found.dtype}.")
-    if found.shape != (size,):
-        raise StatisticsError(
-            f"{what} have {size} numbers, got an array of shape {found.shape}."
-        )
-    bad = int(np.count_nonzero(~np.isfinite(found)))
-    if bad:
-        raise StatisticsError(f"{bad} of {size} {what} are NaN or infinite.")
-    return found

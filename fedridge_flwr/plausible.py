@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf
 
 from .errors import StatisticsError
@@ -11,13 +14,61 @@ from .triangle import diagonal_positions, lower_half
 
 __all__ = [
     "LARGEST",
+    "check_diagonal",
     "check_moments",
+    "check_numbers",
     "check_symmetric",
+    "check_weight",
 ]
 
 LARGEST = 1e150
 _ROUNDING = 1e-6
 _SMALLEST_SQUARE = 1e-310
+
+
+def check_numbers(array: Any, dtype: type, size: int, what: str) -> NDArray[Any]:
+    """Return an array of so many finite numbers of this type, or say what it is not."""
+    found = np.asarray(array)
+    if found.dtype != dtype:
+        expected = np.dtype(dtype).name
+        raise StatisticsError(f"{what} are {expected}, got {found.dtype}.")
+    if found.shape != (size,):
+        raise StatisticsError(
+            f"{what} have {size} numbers, got an array of shape {found.shape}."
+        )
+    bad = int(np.count_nonzero(~np.isfinite(found)))
+    if bad:
+        raise StatisticsError(f"{bad} of {size} {what} are NaN or infinite.")
+    return found
+
+
+def check_weight(count: int, weight: float, *, moments: bool) -> None:
+    """Refuse a total weight that so many rows, with or without moments, cannot have."""
+    if weight < 0:
+        raise StatisticsError(f"the total weight is negative: {weight}.")
+    if weight >= LARGEST:
+        raise StatisticsError(
+            f"a total weight of {weight:g} would overflow in the sum."
+        )
+    if count == 0 and (weight or moments):
+        raise StatisticsError("there are no rows, yet weight or co-moments.")
+    if weight == 0 and moments:
+        raise StatisticsError("the total weight is zero, yet there are co-moments.")
+
+
+def check_diagonal(diagonal: Array, raw_diagonal: Array, what: str) -> None:
+    """Refuse second moments that are negative, or so large that sums overflow.
+
+    Parameters are those of `check_moments`.
+    """
+    if (diagonal < 0).any():
+        raise StatisticsError(
+            f"negative {what}: {int((diagonal < 0).sum())} of {diagonal.size}."
+        )
+    if not (raw_diagonal < LARGEST).all():
+        raise StatisticsError(
+            f"second moments above {LARGEST:g} would overflow in the sum."
+        )
 
 
 def check_moments(
@@ -37,14 +88,7 @@ def check_moments(
         How far each correlation may be off.
     """
     diagonal = triangle[diagonal_positions(raw_diagonal.size)]
-    if (diagonal < 0).any():
-        raise StatisticsError(
-            f"negative {what}: {int((diagonal < 0).sum())} of {diagonal.size}."
-        )
-    if not (raw_diagonal < LARGEST).all():
-        raise StatisticsError(
-            f"second moments above {LARGEST:g} would overflow in the sum."
-        )
+    check_diagonal(diagonal, raw_diagonal, what)
     # Whatever their signs, p roundings in a row cannot move an eigenvalue further
     # (Gershgorin).
     slack = _ROUNDING + diagonal.size * rounding

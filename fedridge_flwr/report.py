@@ -44,7 +44,8 @@ class FitReport:
         The paper's run-time quantities.
     wire_error : float or None
         Where some clients sent float32: estimate of what that moved the coefficients
-        by, as a part of their size, 6e-8 times the condition of the system. Size is
+        by, as a part of their size, 6e-8 times the condition of the system (1.2e-7
+        where clients had fewer rows than features). Size is
         the norm of the effects of one standard deviation of each feature, or the
         standard deviation of y where that is larger.
     fedavg_rounds : float or None

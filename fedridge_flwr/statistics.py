@@ -16,7 +16,7 @@ import numpy as np
 from .comoments import Moments, merge, moments_of, remove
 from .errors import StatisticsError
 from .features import FeatureMap, map_rows
-from .plausible import LARGEST, check_moments
+from .plausible import check_moments, check_weight
 from .rows import Array, Rows, check_rows
 from .triangle import diagonal_positions, from_upper
 from .words import counted
@@ -67,7 +67,7 @@ class SufficientStatistics:
         and stays behind when statistics are packed.
     rounding : float
         How far each correlation may be off: 6e-8 where some of the rows came as float32
-        (`compact`), otherwise 0.
+        (`compact`), 1.2e-7 where as a factor in float32 (`trapezoid`), otherwise 0.
     feature_map : str or None
         Fingerprint of the feature map the rows went through. The d features are then
         the mapped ones, the names those of the raw columns.
@@ -394,15 +394,8 @@ class SufficientStatistics:
         array = _check_packed(array, n_features, n_targets)
         width = n_features + n_targets
         weight = float(array[0])
-        if count is None:
-            if weight != np.floor(weight):
-                raise StatisticsError(
-                    f"the total weight {weight} is not a whole number: say how many "
-                    "rows there are with count=."
-                )
-            count = int(weight)
         stats = cls(
-            count=check_count(count),
+            count=check_count(count, weight),
             total_weight=weight,
             means=_own(array[1 : 1 + width]),
             triangle=_own(array[1 + width :]),
@@ -453,16 +446,7 @@ class SufficientStatistics:
             )
 
     def _check_plausible(self) -> None:
-        if self.total_weight < 0:
-            raise StatisticsError(f"the total weight is negative: {self.total_weight}.")
-        if self.total_weight >= LARGEST:
-            raise StatisticsError(
-                f"a total weight of {self.total_weight:g} would overflow in the sum."
-            )
-        if self.count == 0 and (self.total_weight or self.triangle.any()):
-            raise StatisticsError("there are no rows, yet weight or co-moments.")
-        if self.total_weight == 0 and self.triangle.any():
-            raise StatisticsError("the total weight is zero, yet there are co-moments.")
+        check_weight(self.count, self.total_weight, moments=bool(self.triangle.any()))
         variances = self.triangle[diagonal_positions(self.means.size)]
         with np.errstate(over="ignore"):
             raw = variances + self.total_weight * self.means**2
@@ -525,8 +509,15 @@ def _better_named(
     return replace(a, feature_names=names, feature_hash=known.feature_hash)
 
 
-def check_count(count: Any) -> int:
-    """Return a row count as an int; it must be a whole number, zero or more."""
+def check_count(count: Any, weight: float | None = None) -> int:
+    """Return a row count as an int; by default it is the weight, if that is whole."""
+    if count is None and weight is not None:
+        if weight != math.floor(weight):
+            raise StatisticsError(
+                f"the total weight {weight} is not a whole number: say how many "
+                "rows there are with count=."
+            )
+        count = int(weight)
     try:
         number = operator.index(count)
     except TypeError:
@@ -536,6 +527,15 @@ def check_count(count: Any) -> int:
     if number < 0:
         raise StatisticsError(f"the row count is negative: {number}.")
     return number
+
+
+def check_sizes(n_features: int, n_targets: int) -> int:
+    """Return the number of columns of [X Y]; there must be one of each at least."""
+    if n_features < 1 or n_targets < 1:
+        raise StatisticsError(
+            f"{n_features} features and {n_targets} targets: both must be 1 or more."
+        )
+    return n_features + n_targets
 
 
 def packed_length(n_features: int, n_targets: int) -> int:
@@ -591,17 +591,15 @@ def _accumulate(rows: Rows) -> Moments:
 
 def _check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
     array: Array = np.asarray(packed)
-    if n_features < 1 or n_targets < 1:
-        raise StatisticsError(
-            f"{n_features} features and {n_targets} targets: both must be 1 or more."
-        )
+    check_sizes(n_features, n_targets)
     if array.dtype != np.float64:
         raise StatisticsError(f"packed statistics are float64, got {array.dtype}.")
     expected = packed_length(n_features, n_targets)
     if array.shape != (expected,):
         raise StatisticsError(
-            f"packed statistics of {n_features} features and {n_targets} targets have "
-            f"{expected} numbers, got shape {array.shape}."
+            f"packed statistics of {counted(n_features, 'feature')} and "
+            f"{counted(n_targets, 'target')} have {expected} numbers, got an array of "
+            f"shape {array.shape}."
         )
     # One pass says that all is well; only otherwise is it worth counting.
     with np.errstate(over="ignore", invalid="ignore"):

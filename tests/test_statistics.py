@@ -292,8 +292,8 @@ def test_statistics_that_no_rows_can_have_are_refused(position, value, count, wo
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda a: a[:-1], r"have 10 numbers, got shape \(9,\)"),
-        (lambda a: a[None], r"got shape \(1, 10\)"),
+        (lambda a: a[:-1], r"have 10 numbers, got an array of shape \(9,\)"),
+        (lambda a: a[None], r"got an array of shape \(1, 10\)"),
         (lambda a: a.astype(np.float32), "float64, got float32"),
         (lambda a: a.astype(complex), "float64, got complex128"),
         (lambda a: a.astype(str), "float64, got <U"),

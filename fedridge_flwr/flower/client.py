@@ -27,6 +27,7 @@ from flwr.compat.common.recorddict_compat import (
 )
 from numpy.typing import NDArray
 
+from ..encoding import Encoded, encode_rows
 from ..errors import DataError, PrivacyError, ProtocolError
 from ..heldout import HeldOut
 from ..model import Evaluation, RidgeModel
@@ -211,11 +212,22 @@ class RidgeClient(NumPyClient):
 
     def statistics(self) -> SufficientStatistics:
         """Return the statistics of the training rows, if there are enough rows."""
+        return SufficientStatistics.from_rows(self._exact_rows())
+
+    def encoded(
+        self, dtype: str = "float64"
+    ) -> tuple[Encoded, dict[str, bool | int | str]]:
+        """Return the same as it is sent, in the fewest bytes, and the schema."""
+        rows = self._exact_rows()
+        found = encode_rows(rows, dtype)
+        return found, wire.schema_fields(found.kind, rows, self.share_feature_names)
+
+    def _exact_rows(self) -> Rows:
         self._curator.refuse_exact()
         keep_to_own_cores()
         rows = check_rows(*self._train_rows)
         self._hold_back(rows.n_rows)
-        return SufficientStatistics.from_rows(rows)
+        return rows
 
     def release(self, request: Request) -> tuple[Array, dict[str, bool | int | str]]:
         """Return the private release that is asked for, and the schema beside it."""
@@ -228,7 +240,7 @@ class RidgeClient(NumPyClient):
         X, y, weight = self._train_rows
         rows = check_rows(as_numbers(X), as_numbers(y), weight)
         found = self._curator.answer(request, rows)
-        return found, wire.release_fields(rows, self.share_feature_names)
+        return found, wire.schema_fields(wire.PRIVATE, rows, self.share_feature_names)
 
     def score_model(self, model: RidgeModel, feature_hash: object = None) -> Evaluation:
         """Return error and R² of a model on the evaluation rows.
@@ -260,11 +272,8 @@ class RidgeClient(NumPyClient):
         if request is not None:
             release, schema = self.release(request)
             return [release], 1, dict(schema)
-        dtype = wire.asked_dtype(config)
-        stats = self.statistics()
-        arrays = list(wire.statistics_arrays(stats, dtype).values())
-        fields = wire.statistics_fields(stats, self.share_feature_names, dtype)
-        return arrays, stats.count, dict(fields)
+        found, schema = self.encoded(wire.asked_dtype(config))
+        return list(found.arrays.values()), found.count, dict(schema)
 
     def evaluate(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
@@ -401,8 +410,7 @@ def _answer_train(message: Message, desk: _Desk) -> Message:
             client = desk.private_client(request)
             return wire.release_reply(*client.release(request))
         dtype = wire.asked_dtype(config)
-        stats = desk.exact_client().statistics()
-        return wire.statistics_reply(stats, desk.share_names, dtype)
+        return wire.encoded_reply(*desk.exact_client().encoded(dtype))
 
     return Message(_or_refusal(reply, desk, config), reply_to=message)
 

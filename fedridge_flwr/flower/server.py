@@ -90,9 +90,9 @@ class FedRidge(FitResults, Strategy):
         Choose the largest alpha within one standard error of the best.
     wire_dtype : {"float64", "float32"}
         With "float32" clients send correlations as float32 and all else as float64:
-        half the bytes, and coefficients right to 6e-8 times the condition of the
-        system, which `report_` tells (`wire_error`). Clients that know only float64
-        are taken too.
+        half the bytes, and coefficients right to 6e-8 (clients with fewer rows than
+        features: 1.2e-7) times the condition of the system, which `report_` tells
+        (`wire_error`). Clients that know only float64 are taken too.
     privacy : DifferentialPrivacy, optional
         Differential privacy of every record. Clients then send noisy sums and nothing
         else; there is no evaluate round, and `alphas` are chosen from by the noisy

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +25,8 @@ from flwr.common import Parameters
 from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
 from numpy.typing import NDArray
 
-from ..compact import WIRE_DTYPES, from_compact, to_compact
+from ..compact import WIRE_DTYPES
+from ..encoding import KINDS, Encoded, decode, encode
 from ..errors import ProtocolError
 from ..fold import Contribution
 from ..model import Evaluation
@@ -33,7 +34,7 @@ from ..oneshot import OneShotFit
 from ..plain import PlainStatistics
 from ..privacy.curator import Request
 from ..rows import Rows
-from ..statistics import SufficientStatistics, hash_names, packed_length
+from ..statistics import SufficientStatistics, hash_names
 from .arrays import decode_arrays
 from .private import (
     PRIVATE_PROTOCOL,
@@ -49,6 +50,7 @@ _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 __all__ = [
     "FEATURE_HASH_KEY",
     "LOSSES_TASK",
+    "PRIVATE",
     "PROTOCOL",
     "PROTOCOL_KEY",
     "TASK_KEY",
@@ -56,6 +58,7 @@ __all__ = [
     "asked_for",
     "asks_for_losses",
     "check_request",
+    "encoded_reply",
     "error_reply",
     "evaluate_request",
     "evaluation_metrics",
@@ -67,11 +70,9 @@ __all__ = [
     "read_fields",
     "read_losses",
     "read_statistics",
-    "release_fields",
     "release_reply",
     "request_config",
-    "statistics_arrays",
-    "statistics_fields",
+    "schema_fields",
     "statistics_reply",
     "train_request",
 ]
@@ -84,8 +85,7 @@ LOSSES_TASK = "held-out-losses"
 _LOSSES_KEY = "losses"
 FEATURE_HASH_KEY = "feature-hash"
 _DTYPE_KEY = "wire-dtype"
-_KINDS = {"float64": "centred", "float32": "centred-float32"}
-_PRIVATE = "private"
+PRIVATE = "private"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _LARGEST_COUNT = 2**53
@@ -182,48 +182,24 @@ def asked_dtype(config: Mapping[str, Any]) -> str:
 # ---- statistics ------------------------------------------------------------------
 
 
-def statistics_arrays(
-    stats: SufficientStatistics, dtype: str = "float64"
-) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an answer, in order."""
-    if dtype == "float64":
-        return {"statistics": stats.to_array()}
-    head, correlations = to_compact(stats)
-    return {"head": head, "correlations": correlations}
-
-
-def statistics_fields(
-    stats: SufficientStatistics, share_names: bool, dtype: str = "float64"
+def schema_fields(
+    kind: str, schema: Rows | SufficientStatistics, share_names: bool
 ) -> dict[str, bool | int | str]:
-    """Return what travels beside the arrays, as scalars of both APIs."""
-    digest, names = stats.feature_hash, stats.feature_names
-    shared = names if share_names else None
-    return _fields(_KINDS[dtype], stats.n_features, stats.n_targets, digest, shared)
+    """Return what travels beside the arrays, as scalars of both APIs.
 
-
-def release_fields(rows: Rows, share_names: bool) -> dict[str, bool | int | str]:
-    """Return what travels beside a private release: the schema, no number of rows."""
-    digest, names = hash_names(rows.feature_names), rows.feature_names
-    shared = names if share_names else None
-    return _fields(_PRIVATE, rows.n_features, rows.n_targets, digest, shared)
-
-
-def _fields(
-    kind: str,
-    n_features: int,
-    n_targets: int,
-    digest: str | None,
-    names: Sequence[str] | None,
-) -> dict[str, bool | int | str]:
+    It is the kind and the columns; the number of rows is not in it.
+    """
     fields: dict[str, bool | int | str] = {
         PROTOCOL_KEY: PROTOCOL,
         "kind": kind,
-        "n-features": n_features,
-        "n-targets": n_targets,
+        "n-features": schema.n_features,
+        "n-targets": schema.n_targets,
     }
+    names = schema.feature_names
+    digest = hash_names(names) if isinstance(schema, Rows) else schema.feature_hash
     if digest is not None:
         fields[FEATURE_HASH_KEY] = digest
-    if names is not None:
+    if names is not None and share_names:
         fields[_NAMES_KEY] = json.dumps(names)
     return fields
 
@@ -231,13 +207,21 @@ def _fields(
 def statistics_reply(
     stats: SufficientStatistics, share_names: bool, dtype: str = "float64"
 ) -> RecordDict:
+    """Return statistics as the answer to a message-API request."""
+    encoded = encode(stats, dtype)
+    return encoded_reply(encoded, schema_fields(encoded.kind, stats, share_names))
+
+
+def encoded_reply(
+    encoded: Encoded, fields: Mapping[str, bool | int | str]
+) -> RecordDict:
     """Return the answer to a message-API request."""
-    arrays = statistics_arrays(stats, dtype)
+    arrays = {name: FlowerArray(array) for name, array in encoded.arrays.items()}
     return RecordDict(
         {
-            "arrays": ArrayRecord({k: FlowerArray(a) for k, a in arrays.items()}),
-            "metrics": MetricRecord({"num-examples": stats.count}),
-            "config": ConfigRecord(dict(statistics_fields(stats, share_names, dtype))),
+            "arrays": ArrayRecord(arrays),
+            "metrics": MetricRecord({"num-examples": encoded.count}),
+            "config": ConfigRecord(dict(fields)),
         }
     )
 
@@ -296,7 +280,7 @@ def read_fields(
             "fedridge-flwr on both sides."
         )
     kind = fields.get("kind")
-    if kind not in (_PRIVATE, *_KINDS.values()):
+    if kind not in (PRIVATE, *KINDS):
         raise ProtocolError(f"unknown kind of statistics {one_line(repr(kind))}.")
     d, t = _size(fields, "n-features"), _size(fields, "n-targets")
     digest = fields.get(FEATURE_HASH_KEY)
@@ -306,26 +290,11 @@ def read_fields(
         "feature_names": _names_of(fields),
         "feature_hash": digest,
     }
-    if kind == _PRIVATE:
+    if kind == PRIVATE:
         if request is None:
             raise ProtocolError("sent a private release, which was not asked for.")
         return read_release(arrays, d, t, request, **schema)
-    beside = {"count": _check_count(count), **schema}
-    if kind == _KINDS["float32"]:
-        if len(arrays) != 2:
-            raise ProtocolError(
-                f"expected two arrays of float32 statistics, got {len(arrays)}."
-            )
-        return from_compact(arrays[0], arrays[1], d, t, **beside)
-    if len(arrays) != 1:
-        raise ProtocolError(f"expected one array of statistics, got {len(arrays)}.")
-    expected = packed_length(d, t)
-    if arrays[0].shape != (expected,):
-        raise ProtocolError(
-            f"statistics of {d} features and {t} target(s) have {expected} numbers, "
-            f"got an array of shape {arrays[0].shape}."
-        )
-    return SufficientStatistics.from_array(arrays[0], d, t, **beside)
+    return decode(kind, arrays, d, t, count=_check_count(count), **schema)
 
 
 def _plain(arrays: list[NDArray[Any]], count: Any) -> PlainStatistics:
