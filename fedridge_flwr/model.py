@@ -238,11 +238,13 @@ class RidgeModel:
         self._check_columns(X, block.shape[1])
         if self.feature_map is None:
             return np.asarray(block @ self.coef_.T + self.intercept_)
-        widest = max(self.coef_.shape[-1], self.n_features_in_)
-        height = max(1, _PREDICT_BYTES // (8 * widest))
-        predictions = np.empty((block.shape[0], *self.coef_.shape[:-1]))
-        for start in range(0, block.shape[0], height):
-            mapped = self.feature_map.transform(block[start : start + height])
+        return self._predict_mapped(block, self.feature_map)
+
+    def _predict_mapped(self, raw: Any, feature_map: FeatureMap) -> Array:
+        height = max(1, _PREDICT_BYTES // (8 * feature_map.widest(raw.shape[1])))
+        predictions = np.empty((raw.shape[0], *self.coef_.shape[:-1]))
+        for start in range(0, raw.shape[0], height):
+            mapped = feature_map.transform(raw[start : start + height])
             predictions[start : start + height] = mapped @ self.coef_.T
         return predictions + self.intercept_
 

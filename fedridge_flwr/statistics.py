@@ -506,7 +506,12 @@ def _better_named(
 ) -> SufficientStatistics:
     known = a if a.feature_hash is not None else b
     names = a.feature_names or b.feature_names
-    return replace(a, feature_names=names, feature_hash=known.feature_hash)
+    return replace(
+        a,
+        feature_names=names,
+        feature_hash=known.feature_hash,
+        n_features_in=a.n_features_in or b.n_features_in,
+    )
 
 
 def check_count(count: Any, weight: float | None = None) -> int:

@@ -5,29 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..errors import DataError, FedRidgeError, ProtocolError
+from ..errors import DataError, FedRidgeError
 from ..rows import Array, finite_block
 from .checks import LARGEST_SIZE, check_size
+from .spelling import KINDS, compose, parse_json, parse_text
 
 if TYPE_CHECKING:
     from .columns import ColumnMoments
 
-__all__ = ["FeatureMap", "generator"]
+__all__ = ["FeatureMap", "generator", "refuse_too_many"]
 
-# A projection of a million sparse columns to two hundred: 2 GB.
-_MOST_NUMBERS = 2**28
-# Means and scales of a hundred thousand columns take five million characters.
-_LONGEST_TEXT = 8_000_000
-_MOST_MAPS = 8
-
-_KINDS: dict[str, type[FeatureMap]] = {}
+# Half a gigabyte, which whoever claims to have many columns makes the server draw too.
+_MOST_NUMBERS = 2**26
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ class FeatureMap(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Make the kind known to `from_json` and `from_text`."""
         super().__init_subclass__(**options)
-        _KINDS[cls.kind] = cls
+        KINDS[cls.kind] = cls
 
     # ---- use ------------------------------------------------------------------
 
@@ -110,6 +105,10 @@ class FeatureMap(ABC):
                 f"{LARGEST_SIZE}: choose a smaller size."
             )
         return width
+
+    def widest(self, n_features_in: int) -> int:
+        """Return how many dense columns there are at most while rows are mapped."""
+        return self.n_features_out(n_features_in)
 
     def is_identity(self, n_features_in: int) -> bool:
         """Whether phi(x) is x for rows of this many columns; it is then skipped."""
@@ -151,7 +150,7 @@ class FeatureMap(ABC):
         """Apply `other` after this map."""
         if not isinstance(other, FeatureMap):
             return NotImplemented
-        return _KINDS["composition"]((self, other))  # type: ignore[call-arg]
+        return compose([self, other])
 
     # ---- random numbers -------------------------------------------------------
 
@@ -238,26 +237,7 @@ class FeatureMap(ABC):
         >>> FeatureMap.from_json('{"kind":"polynomial","degree":2}')
         PolynomialMap(degree=2, interaction_only=False)
         """
-        if not isinstance(text, str):
-            raise ProtocolError(
-                f"a feature map is JSON text, got {type(text).__name__}."
-            )
-        if len(text) > _LONGEST_TEXT:
-            raise ProtocolError(
-                f"a feature map of {len(text)} characters is longer than any may be "
-                f"({_LONGEST_TEXT})."
-            )
-        try:
-            content = json.loads(
-                text, object_pairs_hook=_unique, parse_constant=_no_constant
-            )
-        except (ValueError, RecursionError) as error:
-            reason = str(error) or "it is nested too deeply"
-            raise ProtocolError(f"the feature map is not JSON: {reason}.") from None
-        try:
-            return _from_content(content)
-        except FedRidgeError as error:
-            raise ProtocolError(f"the feature map cannot be used: {error}") from None
+        return parse_json(text)
 
     @staticmethod
     def from_text(text: str) -> FeatureMap:
@@ -276,10 +256,7 @@ class FeatureMap(ABC):
         >>> FeatureMap.from_text("standardize | polynomial 2").describe(3)
         '3 standardised columns, then 9 powers and products of 3 columns, degree 2'
         """
-        if not isinstance(text, str) or not text.strip():
-            raise FedRidgeError(f"no feature map in {text!r}. {_known()}")
-        maps = [_from_words(part.split()) for part in text.split("|")]
-        return maps[0] if len(maps) == 1 else _compose(maps)
+        return parse_text(text)
 
     # ---- for the kinds --------------------------------------------------------
 
@@ -333,96 +310,3 @@ def _fingerprint(feature_map: FeatureMap, n_features_in: int) -> str:
         digest.update(f"{array.shape}".encode())
         digest.update(np.ascontiguousarray(array, dtype="<f8").data)
     return digest.hexdigest()[:32]
-
-
-def _compose(maps: Sequence[FeatureMap]) -> FeatureMap:
-    if len(maps) > _MOST_MAPS:
-        raise FedRidgeError(f"{len(maps)} maps in a row: at most {_MOST_MAPS}.")
-    return _KINDS["composition"](tuple(maps))  # type: ignore[call-arg]
-
-
-def _from_content(content: Any, inside: bool = False) -> FeatureMap:
-    if not isinstance(content, dict):
-        raise FedRidgeError(
-            f"a map must be a JSON object, got {type(content).__name__}."
-        )
-    given = dict(content)
-    cls = _kind(given.pop("kind", None), {"composition"} if inside else set())
-    known = {field.name: field for field in fields(cls)}
-    extra = sorted(set(given) - set(known))
-    if extra:
-        raise FedRidgeError(
-            f"{cls.kind} has no parameter {extra[0][:60]!r}, only "
-            f"{', '.join(sorted(known))}."
-        )
-    needed = {name for name, field in known.items() if field.default is MISSING}
-    _refuse_missing(cls, needed - set(given))
-    if cls.kind == "composition":
-        if not isinstance(given["maps"], list):
-            raise FedRidgeError("the maps of a composition must be a list.")
-        return _compose([_from_content(each, True) for each in given["maps"]])
-    return cls(**given)
-
-
-def _from_words(words: list[str]) -> FeatureMap:
-    if not words:
-        raise FedRidgeError(f"an empty map beside a |. {_known()}")
-    cls = _kind(words[0], {"composition"})
-    given: dict[str, Any] = {}
-    for place, word in enumerate(words[1:]):
-        name, equals, value = word.rpartition("=")
-        if not equals:
-            if place or not cls.spelled:
-                raise FedRidgeError(f"{word!r} is not name=value. {_known()}")
-            name = cls.spelled[0]
-        if name not in cls.spelled:
-            raise FedRidgeError(f"{cls.kind} has no parameter {name!r}. {_known()}")
-        if name in given:
-            raise FedRidgeError(f"{cls.kind} has {name} twice.")
-        given[name] = _value(value)
-    needed = {field.name for field in fields(cls) if field.default is MISSING}
-    _refuse_missing(cls, needed - set(given))
-    return cls(**given)
-
-
-def _kind(name: Any, hidden: set[str]) -> type[FeatureMap]:
-    if not isinstance(name, str) or name in hidden or name not in _KINDS:
-        raise FedRidgeError(f"there is no feature map {str(name)[:60]!r}. {_known()}")
-    return _KINDS[name]
-
-
-def _refuse_missing(cls: type[FeatureMap], missing: set[str]) -> None:
-    if missing:
-        raise FedRidgeError(f"{cls.kind} needs {sorted(missing)[0]}. {_known()}")
-
-
-def _known() -> str:
-    spellings = []
-    for kind, cls in _KINDS.items():
-        if kind != "composition":
-            first, *others = cls.spelled or ("",)
-            words = [kind, first.upper(), *(f"{name}=..." for name in others)]
-            spellings.append(" ".join(word for word in words if word))
-    return f"Known are: {'; '.join(spellings)}; and several of them with | between."
-
-
-def _value(word: str) -> Any:
-    if word.lower() in ("true", "false"):
-        return word.lower() == "true"
-    for convert in (int, float):
-        try:
-            return convert(word)
-        except ValueError:
-            continue
-    return word
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")

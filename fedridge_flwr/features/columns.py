@@ -11,6 +11,7 @@ from scipy import sparse
 
 from ..errors import StatisticsError
 from ..rows import Array, Rows
+from ..words import counted
 
 __all__ = ["ColumnMoments"]
 
@@ -142,7 +143,7 @@ class ColumnMoments:
 
     def __repr__(self) -> str:
         """Show what was counted, not the numbers."""
-        columns = "1 column" if self.n_features == 1 else f"{self.n_features} columns"
+        columns = counted(self.n_features, "column")
         return f"ColumnMoments(weight {self.weight:g}, {columns})"
 
 

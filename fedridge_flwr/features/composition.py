@@ -12,6 +12,8 @@ from .columns import ColumnMoments
 
 __all__ = ["Composition"]
 
+_MOST_MAPS = 8
+
 
 @dataclass(frozen=True)
 class Composition(FeatureMap):
@@ -46,6 +48,8 @@ class Composition(FeatureMap):
             flat += each.maps if isinstance(each, Composition) else (each,)
         if len(flat) < 2:
             raise FedRidgeError("a composition needs two maps or more.")
+        if len(flat) > _MOST_MAPS:
+            raise FedRidgeError(f"{len(flat)} maps in a row: at most {_MOST_MAPS}.")
         object.__setattr__(self, "maps", tuple(flat))
 
     @property
@@ -81,6 +85,14 @@ class Composition(FeatureMap):
         for each in self.maps:
             known = None if known is None else each.moments_after(known)
         return known
+
+    def widest(self, n_features_in: int) -> int:
+        """Return the largest width after any of the maps."""
+        widths = []
+        for each in self.maps:
+            widths.append(each.widest(n_features_in))
+            n_features_in = each.n_features_out(n_features_in)
+        return max(widths)
 
     def is_identity(self, n_features_in: int) -> bool:
         """Whether every map leaves the rows as they are."""

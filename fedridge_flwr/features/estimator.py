@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from ..rows import Array
+from ..errors import DataError
+from ..rows import finite_block
 from .base import FeatureMap
 
 __all__ = ["FeatureMapTransformer"]
@@ -32,14 +34,35 @@ class FeatureMapTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mi
         self.feature_map = feature_map
 
     def fit(self, X: Any, y: Any = None) -> FeatureMapTransformer:
-        """Note the number of columns."""
-        validate_data(self, X, accept_sparse="csr")
-        FeatureMap.from_json(self.feature_map).n_features_out(self.n_features_in_)
+        """Note the number of columns, and their names if X is a frame."""
+        n_features = int(finite_block(X).shape[1])
+        self._n_features_out = self._map().n_features_out(n_features)
+        self.n_features_in_ = n_features
+        names = _names(X)
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         return self
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any) -> Any:
         """Return phi of every row."""
         check_is_fitted(self, "n_features_in_")
-        X = validate_data(self, X, accept_sparse="csr", reset=False)
-        mapped: Array = FeatureMap.from_json(self.feature_map).transform(X)
-        return mapped
+        block = finite_block(X)
+        if block.shape[1] != self.n_features_in_:
+            raise DataError(
+                f"X has {block.shape[1]} features, but the map was fitted with "
+                f"{self.n_features_in_}."
+            )
+        known, names = getattr(self, "feature_names_in_", None), _names(X)
+        if known is not None and names is not None and list(known) != names:
+            raise DataError("the feature names of X are not those of the fit.")
+        return self._map().transform(block)
+
+    def _map(self) -> FeatureMap:
+        return FeatureMap.from_json(self.feature_map)
+
+
+def _names(X: Any) -> list[str] | None:
+    labels = list(getattr(X, "columns", ()))
+    return labels if labels and all(isinstance(x, str) for x in labels) else None

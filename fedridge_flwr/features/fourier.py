@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import FedRidgeError
 from ..rows import Array, finite_block
+from ..words import counted
 from .base import FeatureMap, generator, refuse_too_many
 from .checks import check_positive, check_seed, check_size
 from .columns import ColumnMoments
@@ -88,8 +89,8 @@ class RandomFourierFeatures(FeatureMap):
         """Return the map in words."""
         gamma = self.gamma if isinstance(self.gamma, str) else f"{self.gamma:g}"
         return (
-            f"{self.n_components} random Fourier features of {n_features_in} columns, "
-            f"gamma {gamma}, seed {self.seed}"
+            f"{counted(self.n_components, 'random Fourier feature')} of "
+            f"{counted(n_features_in, 'column')}, gamma {gamma}, seed {self.seed}"
         )
 
     def kernel(self, X: Any, Z: Any) -> Array:

@@ -61,7 +61,7 @@ class MappedRows(Rows):
     def _width(self) -> int:
         # A block of raw rows is read, and perhaps copied, to make one of mapped rows.
         raw = 0 if self.raw.is_sparse else self.raw.n_features
-        return max(raw, self.n_features) + self.n_targets
+        return max(raw, self.feature_map.widest(self.raw.n_features)) + self.n_targets
 
     def _features(self, part: slice) -> Any:
         block = super()._features(part)

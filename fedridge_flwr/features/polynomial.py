@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..rows import Array
+from ..words import counted
 from .base import FeatureMap
 from .checks import check_flag, check_size
 
@@ -62,8 +63,8 @@ class PolynomialMap(FeatureMap):
         """Return the map in words."""
         what = "products" if self.interaction_only else "powers and products"
         return (
-            f"{self._width(n_features_in)} {what} of {n_features_in} columns, "
-            f"degree {self.degree}"
+            f"{self._width(n_features_in)} {what} of "
+            f"{counted(n_features_in, 'column')}, degree {self.degree}"
         )
 
     def to_sklearn(self, n_features_in: int) -> Any:

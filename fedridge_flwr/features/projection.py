@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..rows import Array, finite_block
+from ..words import counted
 from .base import FeatureMap, generator, refuse_too_many
 from .checks import check_seed, check_size
 
@@ -110,9 +111,9 @@ class GaussianProjection(FeatureMap):
     def describe(self, n_features_in: int) -> str:
         """Return the map in words."""
         if self.is_identity(n_features_in):
-            return f"all {n_features_in} columns, no projection"
+            return f"{counted(n_features_in, 'column')} as they are, no projection"
         return (
-            f"projection of {n_features_in} columns to {self.n_components}, "
+            f"projection of {counted(n_features_in, 'column')} to {self.n_components}, "
             f"seed {self.seed}"
         )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import DataError, FedRidgeError
 from ..rows import Array
+from ..words import counted
 from .base import FeatureMap
 from .checks import LARGEST_SIZE, check_positive
 from .columns import ColumnMoments
@@ -18,6 +19,7 @@ from .columns import ColumnMoments
 __all__ = ["Standardize"]
 
 _EPS = float(np.finfo(np.float64).eps)
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Standardize(FeatureMap):
 
     def describe(self, n_features_in: int) -> str:
         """Return the map in words."""
-        return f"{n_features_in} standardised columns"
+        return counted(n_features_in, "standardised column")
 
     def to_sklearn(self, n_features_in: int) -> Any:
         """Return a fitted `sklearn.preprocessing.StandardScaler`."""
@@ -148,6 +150,6 @@ def _numbers(values: Any, what: str) -> tuple[float, ...]:
         raise FedRidgeError(f"{what} must be a list of numbers, one for each column.")
     for value in values:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not abs(value) < 1e300:
+        if not number or not abs(value) <= _LARGEST:
             raise FedRidgeError(f"{what} must be finite numbers, one for each column.")
     return tuple(float(value) for value in values)

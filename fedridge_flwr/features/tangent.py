@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..rows import Array, finite_block
+from ..words import counted
 from .base import FeatureMap, generator, refuse_too_many
 from .checks import check_flag, check_seed, check_size
 
@@ -68,8 +69,9 @@ class NeuralTangentFeatures(FeatureMap):
     def describe(self, n_features_in: int) -> str:
         """Return the map in words."""
         return (
-            f"{self._width(n_features_in)} tangent features of {self.width} hidden "
-            f"units on {n_features_in} columns{' and a bias' if self.bias else ''}, "
+            f"{self._width(n_features_in)} tangent features of "
+            f"{counted(self.width, 'hidden unit')} on "
+            f"{counted(n_features_in, 'column')}{' and a bias' if self.bias else ''}, "
             f"seed {self.seed}"
         )
 
