@@ -2,23 +2,27 @@
 
 The co-moments of n rows of p columns have rank n - 1 at most. Where that is below p,
 they are R'R of an upper trapezoid R of n - 1 rows, which has fewer numbers than the
-triangle of R'R. Columns are taken in the order of a pivoted QR. That makes R a function
-of the co-moments alone, and so it tells no more of the rows than they do: without, a
-constant first column would leave a difference of two rows in R as it is.
+triangle of R'R.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import qr
 
 from .compact import ROUNDING
 from .errors import StatisticsError
+from .factors import (
+    check_height,
+    check_order,
+    factor_of_rows,
+    packed_factor,
+    trapezoid_length,
+    trapezoid_places,
+)
 from .plausible import check_diagonal, check_numbers, check_weight
 from .rows import Array, Rows
 from .statistics import (
@@ -27,7 +31,6 @@ from .statistics import (
     check_sizes,
     packed_length,
 )
-from .threads import one_blas_thread
 from .triangle import diagonal_positions, upper_triangle
 
 __all__ = [
@@ -50,9 +53,6 @@ correlation is the cosine of the angle between two columns.
 WIDEST = 1 << 14
 """Columns beyond which no factor is read: a small answer would fill the memory."""
 
-# Rows of a factor of unit columns below this add less to a correlation than float64
-# can hold.
-_NOTHING = 1e-9
 _UNIT = 1e-6
 
 
@@ -88,7 +88,7 @@ def factor_bytes(
     """
     width = n_features + n_targets
     rank = max(0, min(n_rows - 1, width))
-    factor = rank * width - rank * (rank - 1) // 2
+    factor = trapezoid_length(rank, width)
     if dtype == "float64":
         return 8 * (1 + width) + 4 * width + 8 * factor
     return 8 * (1 + 2 * width) + 4 * width + 4 * factor
@@ -148,14 +148,14 @@ def to_trapezoid(rows: Rows, dtype: str = "float64") -> Trapezoid:
         rows.refuse_bad_values()
     # Squares of numbers around 1e-160 are zero in the co-moments, so they are here.
     centred *= np.where(variances > 0, 1.0 / np.where(lengths > 0, lengths, 1.0), 0.0)
-    factor, order = _pivoted(centred)
+    factor, order = factor_of_rows(centred)
     if dtype == "float64":
         factor *= deviations[order]
         head = np.concatenate([[total], mean])
     else:
         head = np.concatenate([[total], mean, variances])
-    packed = factor[_upper(*factor.shape)].astype(dtype, copy=False)
-    return Trapezoid(head, order.astype(np.int32), packed)
+    packed = packed_factor(factor).astype(dtype, copy=False)
+    return Trapezoid(head, order, packed)
 
 
 def from_trapezoid(
@@ -260,57 +260,18 @@ def _centred(rows: Rows) -> tuple[Array, Array, float]:
     return Z[weight > 0] if rows.weight is not None else Z, mean + rest, total
 
 
-def _pivoted(unit: Array) -> tuple[Array, NDArray[np.int32]]:
-    """Return R of a pivoted QR, down to its rank and with a positive diagonal."""
-    width = unit.shape[1]
-    if not len(unit):
-        return np.empty((0, width)), np.arange(width, dtype=np.int32)
-    with one_blas_thread():
-        factor, order = qr(
-            unit, mode="r", pivoting=True, overwrite_a=True, check_finite=False
-        )
-    diagonal = np.diagonal(factor)
-    rank = int(np.count_nonzero(np.abs(diagonal) > _NOTHING))
-    return factor[:rank] * np.sign(diagonal[:rank, None]), order
-
-
-def _upper(height: int, width: int) -> NDArray[np.bool_]:
-    return ~np.tri(height, width, k=-1, dtype=bool)
-
-
 def _unpacked(factor: Any, dtype: str, order: Any, width: int, count: int) -> Array:
     """Return R of shape (m, p) with its columns in the order of [X Y]."""
-    order = check_numbers(order, np.int32, width, "columns of the factor")
-    if not np.array_equal(np.sort(order), np.arange(width)):
-        raise StatisticsError(
-            "the order of the columns does not name each column once."
-        )
-    size = np.size(factor)
-    rank = _height(size, width)
-    if rank is None:
-        raise StatisticsError(
-            f"{size} numbers are no upper trapezoid of {width} columns."
-        )
-    if rank > count:
-        raise StatisticsError(
-            f"a factor of {rank} rows where there are {count}: no rows have it."
-        )
+    order = check_order(order, width)
+    size = int(np.size(factor))
+    rank = check_height(size, width, count)
     kind = np.float64 if dtype == "float64" else np.float32
     packed = check_numbers(factor, kind, size, "numbers of the factor")
     in_order = np.zeros((rank, width))
-    in_order[_upper(rank, width)] = packed
+    in_order[trapezoid_places(rank, width)] = packed
     columns = np.empty_like(in_order)
     columns[:, order] = in_order
     return columns
-
-
-def _height(size: int, width: int) -> int | None:
-    """Return m with size = m p - m (m - 1) / 2 and m <= p, if there is one."""
-    square = (2 * width + 1) ** 2 - 8 * size
-    if square < 1:
-        return None
-    height = (2 * width + 1 - math.isqrt(square)) // 2
-    return height if height * width - height * (height - 1) // 2 == size else None
 
 
 def _refuse_other_lengths(squares: Array, variances: Array) -> None:
