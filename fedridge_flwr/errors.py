@@ -9,6 +9,7 @@ __all__ = [
     "FedRidgeError",
     "IllConditionedWarning",
     "MissingBoundError",
+    "NotConvergedWarning",
     "NotEnoughClientsError",
     "PrivacyError",
     "PrivacyWarning",
@@ -96,6 +97,10 @@ class MissingBoundError(PrivacyError, TypeError):
 
 class PrivacyWarning(UserWarning):
     """Less privacy, or less accuracy for it, than one may think."""
+
+
+class NotConvergedWarning(UserWarning):
+    """An iteration ended before it reached its tolerance."""
 
 
 class IllConditionedWarning(UserWarning):

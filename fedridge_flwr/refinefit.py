@@ -1,0 +1,254 @@
+"""One fit in several rounds: exact, with a part of the bytes of one shot.
+
+The first round brings every client's `Opening`. From then on every round is one product
+with all clients' rows, and the answer is exact for the clients that stay until the end.
+Whoever drops out, or answers what cannot be, is taken out again, with everything it
+ever said; the others go on from where they are.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .errors import NotConvergedWarning, NotEnoughClientsError, ProtocolError
+from .fold import Contribution
+from .model import RidgeModel
+from .oneshot import OneShotFit
+from .questions import AskOpening, AskProduct, Question, choose_mode
+from .refine import ConjugateSteps, Opening, Openings, System
+from .refine.answers import (
+    check_factor,
+    check_positive,
+    check_product,
+    check_symmetric,
+)
+from .report import FitReport, Refinement
+from .roll import Roll
+from .rows import Array
+from .words import human_bytes
+
+__all__ = ["RefineFit"]
+
+# A rough factor makes every round count; without it there are long plateaus.
+_PATIENCE = {"refine": 25, "cg": 300}
+
+
+@dataclass
+class _Member:
+    """What is known of one client: all that it takes to go on without it."""
+
+    opening: Opening
+    image: Array
+    last: tuple[Array, Array] | None = None
+
+    def check(self, directions: Array, product: Array) -> Array:
+        """Return a product that can be this client's."""
+        found = check_product(product, directions)
+        check_positive(self.opening, directions, found)
+        check_factor(self.opening, directions, found)
+        if self.last is not None:
+            check_symmetric(self.opening, (directions, found), self.last)
+        return found
+
+
+@dataclass
+class RefineFit(OneShotFit):
+    """The state of one fit that comes back to its clients."""
+
+    members: dict[str, _Member] = field(default_factory=dict)
+    system: System | None = None
+    steps: ConjugateSteps | None = None
+    products: Roll = field(default_factory=Roll)
+    dropped: dict[str, str] = field(default_factory=dict)
+    trace: list[float] = field(default_factory=list)
+    rounds: int = 0
+    mode: str = ""
+    why: str = ""
+
+    # ---- rounds -----------------------------------------------------------------
+
+    @property
+    def continues(self) -> bool:
+        """Whether the same fit has asked before and has to ask again."""
+        return self.model is None and (self.steps is not None or super().continues)
+
+    @property
+    def wanted(self) -> list[str]:
+        """Clients whose rows are in the system."""
+        return list(self.members) if self.steps is not None else super().wanted
+
+    @property
+    def roll(self) -> Roll:
+        """The answers of this round."""
+        return super().roll if self.steps is None else self.products
+
+    @property
+    def progress(self) -> str:
+        """How far the refinement is."""
+        if self.steps is None:
+            return ""
+        asked = len(self.members) + len(self.fold.failures) + len(self.dropped)
+        spent = (self.bytes_up + self.bytes_down) / max(asked, 1)
+        return (
+            f"{self.mode}: round {self.rounds}, estimated relative error "
+            f"{self.steps.estimate:.1e} (until {self.settings.tol:g}), "
+            f"{human_bytes(spent)} per client so far"
+        )
+
+    def question(self) -> Question:
+        """Return what every client is asked now."""
+        if self.steps is not None:
+            return AskProduct(self.steps.directions)
+        if self._awaits_columns:
+            return super().question()
+        return AskOpening(self.settings.mode, self.settings.limits)
+
+    def _finish(self) -> RidgeModel | None:
+        began = time.perf_counter()
+        self.rounds += 1
+        if self.steps is None:
+            total = self._total()
+            if not isinstance(total, Openings):
+                self.mode, self.why = self._chosen(total)
+                self.rounds -= 1
+                return super()._finish_with(total)
+            self.mode, self.why = self._chosen(total)
+            self._open(total)
+        else:
+            self._go_on()
+        if self.steps is not None:
+            self.trace.append(self.steps.estimate)
+        self._count_seconds(began)
+        return self._end() if self._over else None
+
+    @property
+    def _over(self) -> bool:
+        return self.steps is None or (
+            self.steps.done or self.rounds >= self.settings.max_rounds
+        )
+
+    def _chosen(self, total: Contribution) -> tuple[str, str]:
+        mode, limits = self.settings.mode, self.settings.limits
+        if mode != "auto":
+            return mode, ""
+        return choose_mode(total.n_features, total.n_targets, limits)
+
+    def _open(self, openings: Openings) -> None:
+        shape = (openings.n_features, openings.n_targets)
+        self.members = {
+            client: _Member(opening, np.zeros(shape))
+            for client, opening in openings.of.items()
+        }
+        self._build(start=None)
+
+    def _build(self, start: Array | None) -> ConjugateSteps:
+        """Set up the system of the members, and go on from `start`."""
+        settings = self.settings
+        self.system = System.of(
+            {client: member.opening for client, member in self.members.items()},
+            settings.alpha,
+            **settings.options,
+        )
+        image = None if start is None else self._image(start)
+        self.steps = ConjugateSteps(
+            self.system.rhs,
+            self.system.preconditioner(),
+            settings.tol,
+            _PATIENCE[self.mode],
+            start,
+            image,
+        )
+        return self.steps
+
+    def _image(self, solution: Array) -> Array:
+        """Return A times the solution, which the members have told piece by piece."""
+        told = np.sum([member.image for member in self.members.values()], axis=0)
+        beside = 0.0 if self.system is None else self.system.beside_clients(solution)
+        return np.asarray(told + beside)
+
+    def _go_on(self) -> None:
+        """Take one round of products in, from whoever answered as it should."""
+        steps = self.steps
+        if steps is None or self.system is None:  # pragma: no cover - asked before
+            return
+        directions, active = steps.directions, steps.active
+        products = self._checked_products(directions)
+        lost = [client for client in self.members if client not in products]
+        if lost:
+            self._drop(lost)
+            steps = self._build(start=steps.solution)
+        images = np.sum(list(products.values()), axis=0)
+        images = images + self.system.beside_clients(directions)
+        lengths = steps.take(images, directions, active)
+        for client, product in products.items():
+            member = self.members[client]
+            member.image[:, active] += product * lengths[active]
+            member.last = (directions, product)
+        self.products = Roll()
+
+    def _checked_products(self, directions: Array) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        for client, product in list(self.products.parts.items()):
+            if client not in self.members:
+                continue
+            try:
+                found[client] = self.members[client].check(directions, product)
+            except ProtocolError as error:
+                self.products.reject(client, str(error))
+        return found
+
+    def _drop(self, lost: list[str]) -> None:
+        reasons = self.products.failures
+        for client in lost:
+            reason = reasons.get(client, "not connected any more")
+            self.dropped[client] = f"round {self.rounds}: {reason}"
+            del self.members[client]
+        if len(self.members) < self.settings.min_clients:
+            left = "; ".join(f"client {c}: {r}" for c, r in self.dropped.items())
+            raise NotEnoughClientsError(
+                f"{len(self.members)} client(s) left in round {self.rounds}, at least "
+                f"{self.settings.min_clients} needed. {left}"
+            )
+
+    # ---- the end ----------------------------------------------------------------
+
+    def _end(self) -> RidgeModel:
+        system, steps = self.system, self.steps
+        if system is None or steps is None:  # pragma: no cover - ends after it began
+            raise NotEnoughClientsError("no client has answered.")
+        solution = steps.solution
+        if not steps.converged:
+            ended = steps.ended or f"max_rounds={self.settings.max_rounds} was reached"
+            warnings.warn(
+                f"the refinement ended with an estimated relative error of "
+                f"{steps.estimate:.1e}, above tol={self.settings.tol:g}: {ended}. "
+                "Raise max_rounds or alpha, or drop nearly dependent columns.",
+                NotConvergedWarning,
+                stacklevel=4,
+            )
+        model = self._dressed(system.model(solution, self._image(solution)))
+        self.model = model
+        self.report = self._report(
+            Openings({client: m.opening for client, m in self.members.items()}), model
+        )
+        self._hand_on(model)
+        return model
+
+    def _report(self, total: Contribution, model: RidgeModel) -> FitReport:
+        report = super()._report(total, model)
+        report.participants = [c for c in report.participants if c not in self.dropped]
+        report.failures = {**report.failures, **self.dropped}
+        if self.steps is not None:
+            report.refinement = Refinement(
+                mode=self.mode,
+                why=self.why,
+                rounds=self.rounds,
+                estimates=self.trace,
+                tol=self.settings.tol,
+                converged=self.steps.converged,
+            )
+        return report
