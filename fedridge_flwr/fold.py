@@ -13,6 +13,9 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from .plain import PlainStatistics
 from .privacy.statistics import PrivateStatistics
+from .refine.opening import Opening
+from .refine.openings import Openings
+from .roll import Roll
 from .statistics import RunningTotal, SufficientStatistics, hash_names
 from .words import counted
 
@@ -37,7 +40,10 @@ _EXACT_REFUSED = (
 _PRIVATE_REFUSED = "sent a private release, which was not asked for"
 
 _Sum = TypeVar("_Sum", PlainStatistics, PrivateStatistics)
-Contribution: TypeAlias = SufficientStatistics | PlainStatistics | PrivateStatistics
+Contribution: TypeAlias = (
+    SufficientStatistics | PlainStatistics | PrivateStatistics | Openings
+)
+Part: TypeAlias = SufficientStatistics | PlainStatistics | PrivateStatistics | Opening
 
 
 class _Full:
@@ -57,6 +63,28 @@ class _Full:
     @property
     def total(self) -> SufficientStatistics:
         return self._running.total()
+
+
+class _Opened:
+    """The same for the openings of a refinement, which are kept apart."""
+
+    def __init__(self, client: str, first: Opening) -> None:
+        self._openings = {client: first}
+
+    def add(self, client: str, part: Opening) -> None:
+        self._openings[client] = part
+
+    @property
+    def clients(self) -> list[str]:
+        return list(self._openings)
+
+    @property
+    def count(self) -> int:
+        return sum(opening.count for opening in self._openings.values())
+
+    @property
+    def total(self) -> Openings:
+        return Openings(self._openings)
 
 
 class _Added(Generic[_Sum]):
@@ -97,7 +125,7 @@ class _Schema:
 
 
 @dataclass
-class Fold:
+class Fold(Roll):
     """The running total over clients.
 
     Parameters
@@ -130,15 +158,11 @@ class Fold:
     keep: bool = False
     accept_rounded: bool = False
     private: bool = False
-    parts: dict[str, SufficientStatistics] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    repeated: list[str] = field(default_factory=list)
     # Full statistics, or private releases in their place: never both.
     _full: dict[_Schema, Any] = field(default_factory=dict)
     _plain: dict[_Schema, _Added[PlainStatistics]] = field(default_factory=dict)
-    _seen: dict[str, None] = field(default_factory=dict)
 
-    def add(self, client: str, part: Contribution) -> None:
+    def add(self, client: str, part: Part) -> None:
         """Fold one contribution in; what cannot be used becomes a failure."""
         if not self._first_answer(client):
             return
@@ -164,23 +188,10 @@ class Fold:
                 self._full[key].add(client, part)
             elif isinstance(part, SufficientStatistics):
                 self._full[key] = _Full(client, part)
+            elif isinstance(part, Opening):
+                self._full[key] = _Opened(client, part)
             else:
                 self._full[key] = _Added(client, part)
-
-    def refuse(self, client: str, reason: str) -> None:
-        """Name a client that failed or whose answer cannot be read."""
-        if self._first_answer(client):
-            self.failures[client] = reason
-
-    @property
-    def participants(self) -> list[str]:
-        """Clients whose contribution counts, in order of arrival."""
-        return [client for client in self._seen if client not in self.failures]
-
-    @property
-    def answered(self) -> set[str]:
-        """Clients heard of, for good or ill."""
-        return set(self._seen)
 
     def finish(self) -> Contribution | None:
         """Return the total over the schema of most clients, or None without any."""
@@ -230,12 +241,14 @@ class Fold:
                 found[key.columns] = ([*clients, *group.clients], rows + group.count)
         return found
 
-    def _reason_to_refuse(self, part: Contribution) -> str | None:
+    def _reason_to_refuse(self, part: Part) -> str | None:
         if isinstance(part, PrivateStatistics) != self.private:
             return _EXACT_REFUSED if self.private else _PRIVATE_REFUSED
         if isinstance(part, PlainStatistics) and not self.accept_plain:
             return _PLAIN_REFUSED
-        if part.rounding and not self.accept_rounded:
+        if isinstance(part, SufficientStatistics) and (
+            part.rounding and not self.accept_rounded
+        ):
             return _ROUNDED_REFUSED
         if self.feature_names is None:
             return None
@@ -252,23 +265,14 @@ class Fold:
             return "has other feature names, or another order, than the server expects"
         return None
 
-    def _first_answer(self, client: str) -> bool:
-        if client in self._seen:
-            if client not in self.repeated:
-                self.repeated.append(client)
-            return False
-        self._seen[client] = None
-        return True
-
     def _reject(self, clients: list[str], reason: str) -> None:
         for client in clients:
-            self.failures[client] = reason
-            self.parts.pop(client, None)
+            self.reject(client, reason)
 
 
-def _raw_features(part: Contribution) -> int | None:
+def _raw_features(part: Part) -> int | None:
     """Return how many raw columns the rows had, where that is known."""
-    if isinstance(part, SufficientStatistics):
+    if isinstance(part, SufficientStatistics | Opening):
         return part.n_features_in
     if isinstance(part, PlainStatistics) and part.feature_map is not None:
         return None

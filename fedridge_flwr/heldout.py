@@ -15,8 +15,9 @@ import numpy as np
 from scipy.linalg.lapack import dposv, dpstrf
 
 from .errors import DataError, SingularSystemError, StatisticsError
+from .features import FeatureMap, map_rows
 from .reduction import solve_refined
-from .rows import Array, check_rows
+from .rows import Array, Rows, check_rows
 from .solve import NormalEquations, normal_equations, solve_equations
 from .statistics import SufficientStatistics
 from .words import counted
@@ -60,9 +61,19 @@ class HeldOut:
         squares = centred / part.total_weight + offset**2
         return np.asarray(squares.mean(axis=1))
 
-    def direct_losses(self, X: Any, y: Any, sample_weight: Any = None) -> Array:
+    def direct_losses(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        feature_map: FeatureMap | None = None,
+    ) -> Array:
         """Return the same from the rows themselves, which never cancels."""
         rows = check_rows(X, y, sample_weight)
+        return self.losses_of_rows(map_rows(rows, feature_map))
+
+    def losses_of_rows(self, rows: Rows) -> Array:
+        """Return the same from rows that are checked, and perhaps mapped."""
         if (rows.n_targets, rows.n_features) != self.coef.shape[1:]:
             raise DataError(
                 f"the models are of {self.coef.shape[2]} features and "

@@ -7,23 +7,25 @@ to `OneShotFit`: fold, solve, tell.
 from __future__ import annotations
 
 import math
-import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from .compact import WIRE_DTYPES
-from .errors import FedRidgeError, NotEnoughClientsError, PrivacyError
+from .errors import FedRidgeError, NotEnoughClientsError
+from .features import FeatureMap
 from .fold import Contribution, Fold
 from .heldout import HeldOut, held_out_models
 from .model import Evaluation, RidgeModel
-from .privacy.curator import Request
-from .privacy.mechanism import DifferentialPrivacy
 from .privacy.statistics import PrivateStatistics
+from .questions import AskColumns, AskStatistics, Question
+from .refine import Openings
 from .report import FitReport
+from .roll import Roll
 from .rows import Array
 from .selection import (
     Alphas,
@@ -34,112 +36,14 @@ from .selection import (
     select_alpha,
     warn_edge,
 )
-from .solve import Statistics, check_alpha, solve
+from .settings import FitSettings, is_auto
+from .solve import Statistics, solve
 from .spectrum import spectrum
 from .statistics import SufficientStatistics, hash_names
 from .threads import one_blas_thread
+from .words import counted
 
-__all__ = ["FitSettings", "OneShotFit", "average_evaluations", "check_whole"]
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """What to solve, from how many clients, and where the model goes."""
-
-    alpha: float = 1.0
-    fit_intercept: bool = True
-    standardize: bool = False
-    min_clients: int = 1
-    feature_names: Sequence[str] | None = None
-    alphas: Alphas | None = None
-    cv: str | None = None
-    one_standard_error: bool = False
-    wire_dtype: str = "float64"
-    on_model: Callable[[RidgeModel], object] | None = None
-    save_model: str | os.PathLike[str] | None = None
-    privacy: DifferentialPrivacy | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse settings that would only fail after the round."""
-        check_alpha(self.alpha)
-        if self.privacy is not None:
-            check_private_settings(self)
-        elif self.cv not in (None, "clients", "server", "gcv"):
-            raise FedRidgeError(
-                f'cv must be "clients", "server" or "gcv", got {self.cv!r}.'
-            )
-        if self.alphas is not None and not _is_auto(self.alphas):
-            check_alphas(self.alphas)
-        if self.one_standard_error and self.selection in (None, "gcv"):
-            raise FedRidgeError(
-                'the one-standard-error rule needs cv="clients" or cv="server".'
-            )
-        if not isinstance(self.wire_dtype, str) or self.wire_dtype not in WIRE_DTYPES:
-            raise FedRidgeError(
-                f'wire_dtype must be "float64" or "float32", got {self.wire_dtype!r}.'
-            )
-        check_whole("the number of valid answers needed", self.min_clients)
-        if isinstance(self.feature_names, str):
-            raise FedRidgeError("feature_names must be a sequence of names, not text.")
-        if not isinstance(self.save_model, str | os.PathLike | None):
-            raise FedRidgeError(f"save_model must be a path, got {self.save_model!r}.")
-        if self.on_model is not None and not callable(self.on_model):
-            raise FedRidgeError("on_model must be a function of the fitted model.")
-
-    @property
-    def selection(self) -> str | None:
-        """How alpha is to be chosen: "clients", "server", "gcv", or not at all.
-
-        With privacy on there is only "noise".
-        """
-        default = "server" if self.privacy is None else "noise"
-        return default if self.cv is None and self.alphas is not None else self.cv
-
-    @property
-    def rounds(self) -> int:
-        """Train rounds of the fit."""
-        return 1 if self.privacy is None else self.privacy.rounds
-
-    @property
-    def options(self) -> dict[str, bool]:
-        """What every solver is told."""
-        return {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
-
-
-def check_private_settings(settings: FitSettings) -> None:
-    """Refuse what would tell more than a private release does, with the reason."""
-    privacy = settings.privacy
-    if not isinstance(privacy, DifferentialPrivacy):
-        raise PrivacyError(
-            f"privacy must be DifferentialPrivacy(...), got {privacy!r}."
-        )
-    if settings.cv == "gcv":
-        raise PrivacyError(
-            'cv="gcv" needs the exact sum of squared residuals, which is not sent with '
-            'privacy. Give alphas alone (cv="noise"): alpha is then chosen from the '
-            "noisy statistics, at no cost in privacy."
-        )
-    if settings.cv not in (None, "noise"):
-        raise PrivacyError(
-            f'cv="{settings.cv}" cannot be had with privacy: losses of clients are a '
-            "further release about the same rows, and exact statistics of single "
-            'clients are not sent. Give alphas alone (cv="noise"): alpha is then '
-            "chosen from the noisy statistics, at no cost in privacy."
-        )
-    if settings.standardize:
-        raise PrivacyError(
-            "standardize=True would scale by variances of the data, which are private: "
-            "scale features by public constants in load_data."
-        )
-    if settings.wire_dtype != "float64":
-        raise PrivacyError('a private release is sent as wire_dtype="float64".')
-    if privacy.trust == "secagg":
-        raise PrivacyError(
-            'trust="secagg" needs secure sums, which this version does not have: use '
-            '"local", or "server" if the server may see sums of single clients.'
-        )
-    if privacy.rounds > 1 and settings.alphas is not None:
-        raise PrivacyError("alpha cannot be chosen with more than one private round.")
+__all__ = ["OneShotFit", "average_evaluations"]
 
 
 @dataclass
@@ -168,10 +72,14 @@ class OneShotFit:
     seconds: dict[str, float] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+    columns: Roll = field(default_factory=Roll)
+    feature_map: FeatureMap | None = field(init=False)
+    _n_features_in: int | None = None
 
     def __post_init__(self) -> None:
         """Start with nobody."""
         self.fold = self._new_fold()
+        self.feature_map = self.settings.feature_map
 
     def _new_fold(self) -> Fold:
         settings = self.settings
@@ -187,64 +95,118 @@ class OneShotFit:
     @property
     def continues(self) -> bool:
         """Whether the same fit has asked before and has to ask again."""
-        return False
+        asked_before = bool(self.columns.answered) and not self._awaits_columns
+        return self.model is None and asked_before
 
     @property
     def wanted(self) -> list[str]:
         """Clients to be asked again, if any are."""
-        return []
+        return self.columns.participants
 
-    def request(self) -> Request | None:
-        """Return the private question of this round; the exact fit asks for all."""
-        return None
+    @property
+    def map_now(self) -> FeatureMap | None:
+        """The feature map that rows are to go through in this round."""
+        return None if self._awaits_columns else self.feature_map
 
-    def take(self, client: str, read: Callable[[], Contribution]) -> None:
+    @property
+    def _awaits_columns(self) -> bool:
+        return self.feature_map is not None and self.feature_map.needs_data
+
+    @property
+    def progress(self) -> str:
+        """What there is to tell after a round, if there is anything."""
+        return ""
+
+    def question(self) -> Question:
+        """Return what every client is asked now."""
+        if self._awaits_columns:
+            return AskColumns()
+        return AskStatistics(self.settings.wire_dtype)
+
+    @property
+    def roll(self) -> Roll:
+        """The answers of this round."""
+        return self.columns if self._awaits_columns else self.fold
+
+    def take(self, client: str, read: Callable[[], Any]) -> None:
         """Fold in what `read` returns; whatever it raises is the reason not to."""
         try:
             with one_blas_thread():
-                self.fold.add(client, read())
+                self.roll.add(client, read())
         except FedRidgeError as error:
-            self.fold.refuse(client, str(error))
+            self.roll.refuse(client, str(error))
         except Exception as error:  # hostile input must not end the round
             reason = f"unreadable answer ({type(error).__name__})"
-            self.fold.refuse(client, reason)
+            self.roll.refuse(client, reason)
 
     def refuse_silent(self, asked: Iterable[str], reason: str) -> None:
         """Name everybody who was asked and has not been heard of."""
-        answered = self.fold.answered
+        answered = self.roll.answered
         for client in asked:
             if client not in answered:
-                self.fold.refuse(client, reason)
+                self.roll.refuse(client, reason)
 
-    def finish(self) -> RidgeModel:
-        """Solve, write the report, and hand the model on."""
+    def finish(self) -> RidgeModel | None:
+        """Take the round in; after the last, write the report and hand the model on.
+
+        There is no model yet if the clients have to be asked again.
+        """
+        if self._awaits_columns:
+            self._agree_on_map()
+            return None
+        return self._finish()
+
+    def _agree_on_map(self) -> None:
+        """Put numbers into the feature map, from what clients told of their columns."""
+        sizes = Counter(part.n_features for part in self.columns.parts.values())
+        expected = sizes.most_common(1)[0][0] if sizes else 0
+        for client, part in list(self.columns.parts.items()):
+            if part.n_features != expected:
+                self.columns.reject(
+                    client,
+                    f"has {counted(part.n_features, 'column')} where most clients have "
+                    f"{expected}",
+                )
+        moments = list(self.columns.parts.values())
+        if len(moments) < self.settings.min_clients or self.feature_map is None:
+            raise NotEnoughClientsError(_too_few(self.columns, self.settings))
+        self.feature_map = self.feature_map.resolve(sum(moments[1:], start=moments[0]))
+
+    def _finish(self) -> RidgeModel | None:
+        return self._finish_with(self._total())
+
+    def _finish_with(self, total: Contribution) -> RidgeModel:
+        if isinstance(total, Openings):
+            raise FedRidgeError("openings need a fit in several rounds.")
         began = time.perf_counter()
-        total = self._total()
-        self.statistics = total
         model = self._solve(total)
-        self.model = model
-        self.seconds["solve"] = time.perf_counter() - began
+        self.statistics, self.model = total, model
+        self._count_seconds(began)
         self.report = self._report(total, model)
         if not self.awaits_losses:
             self._hand_on(model)
         return model
 
+    def _count_seconds(self, began: float) -> None:
+        spent = time.perf_counter() - began
+        self.seconds["solve"] = self.seconds.get("solve", 0.0) + spent
+
     def _total(self) -> Contribution:
         settings = self.settings
         total = self.fold.finish()
-        taken = len(self.fold.participants)
-        if total is None or taken < settings.min_clients:
-            raise NotEnoughClientsError(self._too_few(taken))
+        if total is None or len(self.fold.participants) < settings.min_clients:
+            raise NotEnoughClientsError(_too_few(self.fold, settings))
+        self._n_features_in = getattr(total, "n_features_in", None)
         names = settings.feature_names
         if names is not None and isinstance(total, SufficientStatistics):
             total = total.with_feature_names(names)
         return total
 
     def _report(self, total: Contribution, model: RidgeModel) -> FitReport:
-        exact = None if isinstance(total, PrivateStatistics) else total
+        exact = None if isinstance(total, PrivateStatistics | Openings) else total
         return FitReport(
             participants=self.fold.participants,
-            failures=self.fold.failures,
+            failures={**self.columns.failures, **self.fold.failures},
             repeated=self.fold.repeated,
             n_rows=model.n_rows_,
             n_features=total.n_features,
@@ -295,7 +257,7 @@ class OneShotFit:
         )
         if self.selection.at_edge:
             warn_edge(self.selection)
-        self.model = self._named(self.selection.model)
+        self.model = self._dressed(self.selection.model)
         report.alpha = self.model.alpha_
         report.spectrum = spectrum(total, self.model)
         report.wire_error = _wire_error(total, self.model)
@@ -305,11 +267,11 @@ class OneShotFit:
         return self.model
 
     def _solve(self, total: Contribution) -> RidgeModel:
-        if isinstance(total, PrivateStatistics):
+        if isinstance(total, PrivateStatistics | Openings):
             raise FedRidgeError("a private release is solved by a PrivateFit.")
         settings, method = self.settings, self.settings.selection
         if method is None or not isinstance(total, SufficientStatistics):
-            return self._named(solve(total, settings.alpha, **settings.options))
+            return self._dressed(solve(total, settings.alpha, **settings.options))
         alphas: Alphas = "auto" if settings.alphas is None else settings.alphas
         if method == "server":
             self.selection = select_alpha(
@@ -319,15 +281,15 @@ class OneShotFit:
                 one_standard_error=settings.one_standard_error,
                 **settings.options,
             )
-            return self._named(self.selection.model)
+            return self._dressed(self.selection.model)
         if method == "gcv":
             self.selection = select_alpha(
                 total, alphas, method="gcv", **settings.options
             )
-            return self._named(self.selection.model)
+            return self._dressed(self.selection.model)
         self.candidates = (
             auto_alphas(total, **settings.options)
-            if _is_auto(alphas)
+            if is_auto(alphas)
             else check_alphas(alphas)
         )
         # Until the clients have counted, the model is the one GCV would choose.
@@ -336,13 +298,24 @@ class OneShotFit:
             alpha = float(self.candidates[np.argmin(scores)])
         except FedRidgeError:
             alpha = float(self.candidates[-1])
-        return self._named(solve(total, alpha, **settings.options))
+        return self._dressed(solve(total, alpha, **settings.options))
 
-    def _named(self, model: RidgeModel) -> RidgeModel:
+    def _dressed(self, model: RidgeModel) -> RidgeModel:
+        """Return the model with the map and the names that the server knows."""
         names = self.settings.feature_names
+        if self.feature_map is not None:
+            known = getattr(model, "feature_names_in_", names)
+            model = model.with_feature_map(self.feature_map, self._raw_features, known)
         if names is not None:
             model.feature_names_in_ = np.asarray(names, dtype=object)
         return model
+
+    @property
+    def _raw_features(self) -> int:
+        """Number of columns before the map; all participants have the same."""
+        if self._n_features_in is None:
+            raise FedRidgeError("the clients did not say how many columns they have.")
+        return self._n_features_in
 
     def _hand_on(self, model: RidgeModel) -> None:
         settings = self.settings
@@ -385,40 +358,29 @@ class OneShotFit:
 
     def compare_bytes(self, fedavg_bytes_per_client: int) -> None:
         """Tell how many FedAvg rounds with the same clients cost as many bytes."""
-        asked = len(self.fold.answered)
-        if self.report is not None and asked:
+        if self.report is None:
+            return
+        asked = len(self.report.participants) + len(self.report.failures)
+        if asked:
             spent = self.bytes_up + self.bytes_down
             self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
 
-    def _too_few(self, taken: int) -> str:
-        failures = self.fold.failures
-        lines = [
-            f"{taken} valid answer(s), at least {self.settings.min_clients} needed."
-        ]
-        for client, reason in list(failures.items())[:10]:
-            lines.append(f"  client {client}: {reason}")
-        if len(failures) > 10:
-            lines.append(f"  ... and {len(failures) - 10} more")
-        return "\n".join(lines)
 
-
-def _is_auto(alphas: object) -> bool:
-    return isinstance(alphas, str) and alphas == "auto"
+def _too_few(roll: Roll, settings: FitSettings) -> str:
+    failures = roll.failures
+    taken = len(roll.participants)
+    lines = [f"{taken} valid answer(s), at least {settings.min_clients} needed."]
+    for client, reason in list(failures.items())[:10]:
+        lines.append(f"  client {client}: {reason}")
+    if len(failures) > 10:
+        lines.append(f"  ... and {len(failures) - 10} more")
+    return "\n".join(lines)
 
 
 def _wire_error(total: Statistics, model: RidgeModel) -> float | None:
     if not total.rounding or model.condition_ is None:
         return None
     return min(1.0, total.rounding * model.condition_)
-
-
-def check_whole(what: str, value: object) -> int:
-    """Return a whole number of at least 1, or say what it is for."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise FedRidgeError(
-            f"{what} must be a whole number of at least 1, got {value!r}."
-        )
-    return value
 
 
 def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:

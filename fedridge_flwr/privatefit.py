@@ -18,7 +18,7 @@ from .errors import (
 )
 from .fold import Contribution, Fold
 from .model import RidgeModel
-from .oneshot import FitSettings, OneShotFit
+from .oneshot import OneShotFit
 from .privacy.bounds import LENGTH
 from .privacy.curator import Request
 from .privacy.estimate import mostly_noise
@@ -40,17 +40,11 @@ from .privacy.statistics import PrivateStatistics
 from .report import FitReport
 from .rows import Array
 from .selection import AlphaSelection, check_alphas
+from .settings import FitSettings
 
-__all__ = ["PrivateFit", "RefinedFit", "new_fit"]
+__all__ = ["PrivateFit", "RefinedFit"]
 
 _AUTO_POINTS = 30
-
-
-def new_fit(settings: FitSettings) -> OneShotFit:
-    """Return the fit that these settings need."""
-    if settings.privacy is None:
-        return OneShotFit(settings)
-    return PrivateFit(settings) if settings.rounds == 1 else RefinedFit(settings)
 
 
 @dataclass
@@ -70,7 +64,7 @@ class PrivateFit(OneShotFit):
             raise FedRidgeError("this fit is not private.")
         return self.settings.privacy
 
-    def request(self) -> Request:
+    def question(self) -> Request:
         """Return what every client is asked now."""
         intercept = self.settings.fit_intercept
         return Request(self.release, self.privacy, intercept, self._question())
@@ -86,10 +80,10 @@ class PrivateFit(OneShotFit):
         total, settings = _private(total), self.settings
         intercept, alpha = settings.fit_intercept, settings.alpha
         if settings.selection is None:
-            return self._named(solve_private(total, alpha, fit_intercept=intercept))
+            return self._dressed(solve_private(total, alpha, fit_intercept=intercept))
         alphas = self._candidates(total)
         alpha, scores = best_alpha(total, alphas, fit_intercept=intercept)
-        model = self._named(solve_private(total, alpha, fit_intercept=intercept))
+        model = self._dressed(solve_private(total, alpha, fit_intercept=intercept))
         self.selection = AlphaSelection(
             alpha=alpha,
             alphas=alphas,
@@ -204,8 +198,8 @@ class RefinedFit(PrivateFit):
 
         super().take(client, fitting)
 
-    def finish(self) -> RidgeModel:
-        """Take one round in; after the last, write the report and hand the model on.
+    def _finish(self) -> RidgeModel:
+        """Take one round in.
 
         The first round must succeed. A later one that fails, for want of answers or
         because they make no sense, ends the fit with the model reached until then:
@@ -230,9 +224,8 @@ class RefinedFit(PrivateFit):
                     self.absent.setdefault(client, f"{where}: not connected")
         if not goes_on:
             self.ended = f"ended in {where}: too few answers, or of no use"
-        model = self._named(refined_model(self.first, self.refinement, self.settings))
-        spent = time.perf_counter() - began
-        self.seconds["solve"] = self.seconds.get("solve", 0.0) + spent
+        model = self._dressed(refined_model(self.first, self.refinement, self.settings))
+        self._count_seconds(began)
         self.round += 1
         if goes_on and self.round <= self.privacy.rounds:
             self.fold = self._new_fold()

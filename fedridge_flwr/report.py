@@ -15,9 +15,47 @@ from .words import counted, human_bytes
 if TYPE_CHECKING:
     import os
 
-__all__ = ["FitReport"]
+__all__ = ["FitReport", "Refinement"]
 
 _SHOWN_FAILURES = 20
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """How a fit in several rounds went.
+
+    Attributes
+    ----------
+    mode : str
+        "refine" or "cg".
+    why : str
+        Why "auto" chose it, if it did.
+    rounds : int
+        Rounds, the first included.
+    estimates : list of float
+        Estimated relative error after every round.
+    tol : float
+        Where it was to stop.
+    converged : bool
+        Whether it did.
+    """
+
+    mode: str
+    why: str
+    rounds: int
+    estimates: list[float]
+    tol: float
+    converged: bool
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the report."""
+        mode = f"{self.mode} (auto: {self.why})" if self.why else self.mode
+        reached = f"estimated relative error {self.estimates[-1]:.1e}"
+        verdict = "" if self.converged else ", NOT what was asked for"
+        return [
+            ("mode", f"{mode}, {counted(self.rounds, 'round')}"),
+            ("accuracy", f"{reached} (tol {self.tol:g}){verdict}"),
+        ]
 
 
 @dataclass
@@ -61,6 +99,8 @@ class FitReport:
     privacy : PrivacyReport or None
         What was promised, and what it cost, if privacy was on. The number of rows is
         then noisy, or None.
+    refinement : Refinement or None
+        How the rounds went, if there were several.
     """
 
     participants: list[str]
@@ -81,6 +121,7 @@ class FitReport:
     evaluation: dict[str, float] | None = None
     evaluation_failures: dict[str, str] = field(default_factory=dict)
     privacy: PrivacyReport | None = None
+    refinement: Refinement | None = None
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -133,6 +174,8 @@ class FitReport:
         if self.wire_error is not None:
             words = f"coefficients right to {self.wire_error:.1e} of their size"
             rows.append(("float32", f"{words} (estimate)"))
+        if self.refinement is not None:
+            rows += self.refinement.rows()
         rows += self._spectrum_rows()
         if self.evaluation is not None:
             found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())
@@ -150,6 +193,8 @@ class FitReport:
         return "\n".join(lines)
 
     def _title(self) -> str:
+        if self.refinement is not None:
+            return f"Federated ridge in {counted(self.refinement.rounds, 'round')}"
         if self.privacy is None or self.privacy.releases == 1:
             return "One-shot federated ridge"
         return f"Federated ridge in {self.privacy.releases} private rounds"

@@ -38,7 +38,7 @@ def refusal(app: Any, kind: str = "train") -> str:
 def test_weights_reach_the_statistics() -> None:
     weight = np.arange(12.0)
     app = ridge_client_app(lambda context: (X, Y, weight))
-    stats = wire.read_statistics(ask(app, wire.train_request({})))
+    stats = wire.read_answer(ask(app, wire.train_request({})))
     expected = SufficientStatistics.from_data(X, Y, weight)
     np.testing.assert_array_equal(stats.to_array(), expected.to_array())
 
@@ -55,7 +55,7 @@ def test_min_rows_is_the_clients_own_setting() -> None:
     app = ridge_client_app(lambda context: (X, Y), min_rows=13)
     assert "min_rows=13" in refusal(app)
     generous = ridge_client_app(lambda context: (X[:1], Y[:1]), min_rows=1)
-    assert wire.read_statistics(ask(generous, wire.train_request({}))).count == 1
+    assert wire.read_answer(ask(generous, wire.train_request({}))).count == 1
 
 
 def test_evaluation_on_too_few_rows_holds_back_too() -> None:

@@ -234,7 +234,7 @@ def test_an_answer_has_about_half_the_bytes(d: int, ratio: float) -> None:
 @pytest.mark.parametrize("share_names", [False, True])
 def test_names_travel_as_they_did(share_names: bool) -> None:
     stats = some_statistics(2, 3).with_feature_names(["salary", "age"])
-    back = wire.read_statistics(wire.statistics_reply(stats, share_names, "float32"))
+    back = wire.read_answer(wire.statistics_reply(stats, share_names, "float32"))
     assert isinstance(back, SufficientStatistics)
     assert back.feature_hash == stats.feature_hash
     assert back.feature_names == (("salary", "age") if share_names else None)
@@ -276,7 +276,7 @@ def test_a_damaged_answer_is_refused_with_its_reason(
     content: RecordDict, reason: str
 ) -> None:
     with pytest.raises((ProtocolError, StatisticsError), match=reason):
-        wire.read_statistics(content)
+        wire.read_answer(content)
 
 
 def test_a_client_that_sends_float32_unasked_is_named_and_spoils_nothing() -> None:
@@ -284,8 +284,8 @@ def test_a_client_that_sends_float32_unasked_is_named_and_spoils_nothing() -> No
     empty = SufficientStatistics.from_data(np.empty((0, D)), np.empty(0))
     rounded = wire.statistics_reply(empty, False, "float32")
     fit = OneShotFit(FitSettings())
-    fit.take("honest", lambda: wire.read_statistics(exact))
-    fit.take("other", lambda: wire.read_statistics(rounded))
+    fit.take("honest", lambda: wire.read_answer(exact))
+    fit.take("other", lambda: wire.read_answer(rounded))
     fit.finish()
     assert fit.fold.participants == ["honest"]
     assert "was not asked for" in fit.fold.failures["other"]
@@ -296,7 +296,7 @@ def test_a_client_that_sends_float32_unasked_is_named_and_spoils_nothing() -> No
 def test_an_empty_rounded_contribution_rounds_nothing() -> None:
     part = exact_parts()["1000"]
     empty = SufficientStatistics.from_data(np.empty((0, D)), np.empty(0))
-    rounded = wire.read_statistics(wire.statistics_reply(empty, False, "float32"))
+    rounded = wire.read_answer(wire.statistics_reply(empty, False, "float32"))
     assert isinstance(rounded, SufficientStatistics)
     assert (part + rounded).rounding == (rounded + part).rounding == 0.0
     running = RunningTotal(rounded)

@@ -59,7 +59,7 @@ def through_bytes(content: RecordDict) -> RecordDict:
 @pytest.mark.parametrize("d", [1, 2, 50])
 def test_statistics_come_back_bit_for_bit(d: int, t: int) -> None:
     stats = some_statistics(d, t)
-    back = wire.read_statistics(through_bytes(wire.statistics_reply(stats, False)))
+    back = wire.read_answer(through_bytes(wire.statistics_reply(stats, False)))
     np.testing.assert_array_equal(back.to_array(), stats.to_array())
     assert (back.count, back.n_features, back.n_targets) == (20, d, t)
 
@@ -76,9 +76,9 @@ def test_names_travel_as_a_hash_unless_they_are_shared() -> None:
     stats = some_statistics(2).with_feature_names(["salary", "hiv status"])
     hidden = wire.statistics_reply(stats, share_names=False)
     assert "salary" not in str(hidden)
-    assert wire.read_statistics(hidden).feature_names is None
-    assert wire.read_statistics(hidden).feature_hash == stats.feature_hash
-    shared = wire.read_statistics(wire.statistics_reply(stats, share_names=True))
+    assert wire.read_answer(hidden).feature_names is None
+    assert wire.read_answer(hidden).feature_hash == stats.feature_hash
+    shared = wire.read_answer(wire.statistics_reply(stats, share_names=True))
     assert shared.feature_names == ("salary", "hiv status")
 
 
@@ -153,7 +153,7 @@ def test_a_damaged_answer_is_refused_with_its_reason(
     content: RecordDict, reason: str
 ) -> None:
     with pytest.raises((ProtocolError, StatisticsError), match=reason):
-        wire.read_statistics(content)
+        wire.read_answer(content)
 
 
 @given(st.binary(max_size=300), st.booleans())
@@ -191,7 +191,7 @@ def test_the_plain_form_of_the_paper_is_read_full_or_packed() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(9, 4)), rng.normal(size=9)
     for gram in (X.T @ X, (X.T @ X)[np.triu_indices(4)]):
-        stats = wire.read_statistics(plain_reply(gram, X.T @ y, 9))
+        stats = wire.read_answer(plain_reply(gram, X.T @ y, 9))
         assert isinstance(stats, PlainStatistics)
         np.testing.assert_allclose(stats.gram, X.T @ X, rtol=1e-14)
         assert stats.count == 9
@@ -201,7 +201,7 @@ def test_a_refusal_in_the_older_form_gives_its_reason() -> None:
     content = plain_reply(np.eye(2), np.ones(2), 2)
     content["fitres.status"] = ConfigRecord({"code": 3, "message": "no such table"})
     with pytest.raises(ProtocolError, match="no such table"):
-        wire.read_statistics(content)
+        wire.read_answer(content)
 
 
 def test_a_model_survives_the_trip_to_the_clients() -> None:

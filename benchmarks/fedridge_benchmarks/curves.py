@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedridge_flwr import SufficientStatistics, solve
-from fedridge_flwr.flower.wire import read_statistics, statistics_reply
+from fedridge_flwr.flower.wire import read_answer, statistics_reply
 from fedridge_flwr.fold import Fold
 from fedridge_flwr.threads import one_blas_thread
 
@@ -144,7 +144,7 @@ def _answers(widths: list[int]) -> Curve:
         def fold() -> None:
             with one_blas_thread():
                 client = str(len(running.participants))  # noqa: B023
-                running.add(client, read_statistics(reply))  # noqa: B023
+                running.add(client, read_answer(reply))  # noqa: B023
 
         times.append(_best(fold))
     return {"x": widths, "fold": times}

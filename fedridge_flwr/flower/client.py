@@ -27,13 +27,16 @@ from flwr.compat.common.recorddict_compat import (
 )
 from numpy.typing import NDArray
 
-from ..encoding import Encoded, encode_rows
+from ..encoding import encode_rows
 from ..errors import DataError, PrivacyError, ProtocolError
+from ..features import ColumnMoments, FeatureMap, map_rows
 from ..heldout import HeldOut
 from ..model import Evaluation, RidgeModel
 from ..privacy.curator import Curator, Request
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
+from ..questions import AskColumns, AskOpening, AskProduct, Question
+from ..refine import Opening, centred_product
 from ..rows import Array, Rows, as_numbers, check_rows
 from ..statistics import SufficientStatistics, hash_names
 from . import wire
@@ -44,9 +47,9 @@ from .private import (
     check_guards,
     curator_of,
     is_private,
-    private_request,
 )
 from .reasons import readable_error
+from .rounds import COLUMNS, OPENING, PRODUCT, opening_mode
 
 __all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
 
@@ -214,13 +217,36 @@ class RidgeClient(NumPyClient):
         """Return the statistics of the training rows, if there are enough rows."""
         return SufficientStatistics.from_rows(self._exact_rows())
 
-    def encoded(
-        self, dtype: str = "float64"
-    ) -> tuple[Encoded, dict[str, bool | int | str]]:
-        """Return the same as it is sent, in the fewest bytes, and the schema."""
-        rows = self._exact_rows()
+    def answer(
+        self, question: Question, feature_map: FeatureMap | None = None
+    ) -> wire.Answer:
+        """Return what is asked for, in the fewest bytes, and the schema beside it."""
+        if isinstance(question, Request):
+            return self._release(question, feature_map)
+        rows = map_rows(self._exact_rows(), feature_map)
+        if isinstance(question, AskColumns):
+            columns = ColumnMoments.from_rows(rows)
+            return self._told(COLUMNS, {"columns": columns.to_array()}, rows)
+        if isinstance(question, AskProduct):
+            _check_vectors(question.vectors, rows)
+            product = centred_product(rows, question.vectors)
+            return self._told(PRODUCT, {"product": product}, rows)
+        dtype = "float64"
+        if isinstance(question, AskOpening):
+            mode = opening_mode(question, rows.n_features, rows.n_targets)
+            if mode != "oneshot":
+                opening = Opening.from_rows(rows, factor=mode == "refine")
+                return self._told(OPENING, opening.to_arrays(), rows)
+        else:
+            dtype = question.wire_dtype
         found = encode_rows(rows, dtype)
-        return found, wire.schema_fields(found.kind, rows, self.share_feature_names)
+        return self._told(found.kind, found.arrays, rows)
+
+    def _told(
+        self, kind: str, arrays: dict[str, NDArray[Any]], rows: Rows
+    ) -> wire.Answer:
+        fields = wire.schema_fields(kind, rows, self.share_feature_names)
+        return wire.Answer(arrays, rows.n_rows, fields)
 
     def _exact_rows(self) -> Rows:
         self._curator.refuse_exact()
@@ -229,8 +255,8 @@ class RidgeClient(NumPyClient):
         self._hold_back(rows.n_rows)
         return rows
 
-    def release(self, request: Request) -> tuple[Array, dict[str, bool | int | str]]:
-        """Return the private release that is asked for, and the schema beside it."""
+    def _release(self, request: Request, feature_map: FeatureMap | None) -> wire.Answer:
+        """Return a private release, which counts as one example."""
         if not self._remembers:
             raise PrivacyError(
                 "a private release must be remembered, or asking twice would halve the "
@@ -238,11 +264,17 @@ class RidgeClient(NumPyClient):
             )
         keep_to_own_cores()
         X, y, weight = self._train_rows
-        rows = check_rows(as_numbers(X), as_numbers(y), weight)
+        rows = map_rows(check_rows(as_numbers(X), as_numbers(y), weight), feature_map)
         found = self._curator.answer(request, rows)
-        return found, wire.schema_fields(wire.PRIVATE, rows, self.share_feature_names)
+        fields = wire.schema_fields(wire.PRIVATE, rows, self.share_feature_names)
+        return wire.Answer({"release": found}, 1, fields)
 
-    def score_model(self, model: RidgeModel, feature_hash: object = None) -> Evaluation:
+    def score_model(
+        self,
+        model: RidgeModel,
+        feature_hash: object = None,
+        feature_map: FeatureMap | None = None,
+    ) -> Evaluation:
         """Return error and R² of a model on the evaluation rows.
 
         The hash of the model's feature names, where known, must be that of the rows.
@@ -251,15 +283,20 @@ class RidgeClient(NumPyClient):
         rows = check_rows(*self._eval_rows)
         self._hold_back(rows.n_rows)
         _check_names(rows, feature_hash)
+        if feature_map is not None:
+            model = model.with_feature_map(feature_map, rows.n_features)
         return model.evaluate(*self._eval_rows)
 
-    def held_out_losses(self, models: HeldOut, feature_hash: object = None) -> Array:
+    def held_out_losses(
+        self,
+        models: HeldOut,
+        feature_hash: object = None,
+        feature_map: FeatureMap | None = None,
+    ) -> Array:
         """Return the error of the models of all others on the training rows."""
-        self._curator.refuse_exact()
-        rows = check_rows(*self._train_rows)
-        self._hold_back(rows.n_rows)
+        rows = self._exact_rows()
         _check_names(rows, feature_hash)
-        return models.direct_losses(*self._train_rows)
+        return models.losses_of_rows(map_rows(rows, feature_map))
 
     def fit(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
@@ -268,12 +305,9 @@ class RidgeClient(NumPyClient):
 
         A private release counts as one example, whatever the number of rows.
         """
-        request = private_request(config, parameters)
-        if request is not None:
-            release, schema = self.release(request)
-            return [release], 1, dict(schema)
-        found, schema = self.encoded(wire.asked_dtype(config))
-        return list(found.arrays.values()), found.count, dict(schema)
+        question = wire.read_question(config, parameters)
+        answer = self.answer(question, wire.asked_map(config))
+        return list(answer.arrays.values()), answer.count, dict(answer.fields)
 
     def evaluate(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
@@ -284,10 +318,14 @@ class RidgeClient(NumPyClient):
         """
         if config.get(wire.TASK_KEY) == wire.LOSSES_TASK:
             models = held_out_from_arrays(parameters)
-            losses = self.held_out_losses(models, config.get(wire.FEATURE_HASH_KEY))
+            losses = self.held_out_losses(
+                models, config.get(wire.FEATURE_HASH_KEY), wire.asked_map(config)
+            )
             return float(losses.min()), self.n_rows, dict(wire.losses_metrics(losses))
         evaluation = self.score_model(
-            model_from_arrays(parameters), config.get(wire.FEATURE_HASH_KEY)
+            model_from_arrays(parameters),
+            config.get(wire.FEATURE_HASH_KEY),
+            wire.asked_map(config),
         )
         metrics = dict(wire.evaluation_metrics(evaluation))
         return evaluation.mse, evaluation.n_rows, metrics
@@ -338,9 +376,11 @@ class _Desk:
     share_names: bool
     guarded: bool
 
-    def private_client(self, request: Request) -> RidgeClient:
+    def client_for(self, question: Question) -> RidgeClient:
         """Return the client if it may answer this question."""
-        self.curator().agree(request)
+        if not isinstance(question, Request):
+            return self.exact_client()
+        self.curator().agree(question)
         return self.client()
 
     def exact_client(self) -> RidgeClient:
@@ -371,11 +411,7 @@ def _fit_result(desk: _Desk, ins: FitIns) -> FitRes:
     try:
         wire.check_request(ins.config)
         asked = [decode_array(tensor) for tensor in ins.parameters.tensors]
-        request = private_request(ins.config, asked)
-        if request is None:
-            client = desk.exact_client()
-        else:
-            client = desk.private_client(request)
+        client = desk.client_for(wire.read_question(ins.config, asked))
         arrays, count, metrics = client.fit(asked, ins.config)
     except Exception as error:
         return FitRes(desk.refusal(error, ins.config), _nothing(), 0, {})
@@ -405,12 +441,12 @@ def _answer_train(message: Message, desk: _Desk) -> Message:
         wire.check_request(config)
         arrays = content.get("arrays")
         asked = decode_arrays(arrays) if isinstance(arrays, ArrayRecord) else []
-        request = private_request(config, asked)
-        if request is not None:
-            client = desk.private_client(request)
-            return wire.release_reply(*client.release(request))
-        dtype = wire.asked_dtype(config)
-        return wire.encoded_reply(*desk.exact_client().encoded(dtype))
+        question, feature_map = (
+            wire.read_question(config, asked),
+            wire.asked_map(config),
+        )
+        client = desk.client_for(question)
+        return wire.answer_reply(client.answer(question, feature_map))
 
     return Message(_or_refusal(reply, desk, config), reply_to=message)
 
@@ -427,15 +463,25 @@ def _answer_evaluate(message: Message, desk: _Desk) -> Message:
     def reply() -> RecordDict:
         wire.check_request(config)
         arrays = decode_arrays(content.array_records["arrays"])
-        digest = config.get(wire.FEATURE_HASH_KEY)
+        digest, feature_map = config.get(wire.FEATURE_HASH_KEY), wire.asked_map(config)
         if wire.asks_for_losses(content):
             models = held_out_from_arrays(arrays)
             own = desk.exact_client()
-            return wire.losses_reply(own.held_out_losses(models, digest), own.n_rows)
+            losses = own.held_out_losses(models, digest, feature_map)
+            return wire.losses_reply(losses, own.n_rows)
         model = model_from_arrays(arrays)
-        return wire.evaluation_reply(desk.exact_client().score_model(model, digest))
+        own = desk.exact_client()
+        return wire.evaluation_reply(own.score_model(model, digest, feature_map))
 
     return Message(_or_refusal(reply, desk, config), reply_to=message)
+
+
+def _check_vectors(vectors: Array, rows: Rows) -> None:
+    if vectors.shape[0] != rows.n_features:
+        raise ProtocolError(
+            f"the server sends vectors of {vectors.shape[0]} entries for "
+            f"{rows.n_features} features: these are not the rows it asked about first."
+        )
 
 
 def _check_names(rows: Rows, feature_hash: object) -> None:

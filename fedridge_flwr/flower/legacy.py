@@ -30,13 +30,14 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from ..errors import FedRidgeError
-from ..fold import Contribution
+from ..features import FeatureMap
+from ..fits import new_fit
 from ..model import Evaluation, RidgeModel
-from ..oneshot import FitSettings, average_evaluations
+from ..oneshot import average_evaluations
 from ..privacy.mechanism import DifferentialPrivacy
-from ..privatefit import new_fit
 from ..rows import Array
 from ..selection import Alphas
+from ..settings import FitSettings
 from . import wire
 from .arrays import decode_array, held_out_arrays, model_arrays
 from .exchange import log, wait_for_nodes
@@ -89,6 +90,10 @@ class FedRidge(FitResults, Strategy):
     wire_dtype, privacy
         As in `fedridge_flwr.FedRidge`. Residual refinement needs as many rounds in
         `ServerConfig` as the privacy has.
+    feature_map, mode, tol, max_rounds, max_bytes
+        As in `fedridge_flwr.FedRidge`. The modes of several rounds end by themselves;
+        give `ServerConfig` as many rounds as they may need, for instance `max_rounds`.
+        What is left over selects nobody.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -135,6 +140,11 @@ class FedRidge(FitResults, Strategy):
         one_standard_error: bool = False,
         wire_dtype: str = "float64",
         privacy: DifferentialPrivacy | None = None,
+        feature_map: FeatureMap | None = None,
+        mode: str = "oneshot",
+        tol: float = 1e-12,
+        max_rounds: int = 100,
+        max_bytes: int = 8_000_000,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         min_available_nodes: int | None = None,
@@ -160,6 +170,11 @@ class FedRidge(FitResults, Strategy):
             one_standard_error=one_standard_error,
             wire_dtype=wire_dtype,
             privacy=privacy,
+            feature_map=feature_map,
+            mode=mode,
+            tol=tol,
+            max_rounds=max_rounds,
+            max_bytes=max_bytes,
             on_model=on_model,
             save_model=save_model,
         )
@@ -168,6 +183,7 @@ class FedRidge(FitResults, Strategy):
         self._asked: dict[str, None] = {}
         self._began = 0.0
         self._sent = 0
+        self._last_round = 0
 
     # ---- fit ------------------------------------------------------------------
 
@@ -184,7 +200,7 @@ class FedRidge(FitResults, Strategy):
         clients = self._whom_to_ask(server_round, client_manager)
         if not clients:
             # The driver skips a round without clients: the fit ends here.
-            self._finish()
+            self._finish(server_round)
             return []
         config = (
             dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
@@ -199,12 +215,14 @@ class FedRidge(FitResults, Strategy):
                 "server-round": server_round,
             },
         )
-        if server_round == 1 and self._settings.rounds > 1:
+        rounds = self._settings.rounds
+        if server_round == 1 and rounds > 1:
             log.warning(
-                "configure_fit: %d rounds are needed, ServerConfig(num_rounds=%d); "
+                "configure_fit: %s %d rounds are needed, ServerConfig(num_rounds=%d); "
                 "with fewer there is no model.",
-                self._settings.rounds,
-                self._settings.rounds,
+                "up to" if self._settings.privacy is None else "all",
+                rounds,
+                rounds,
             )
         self._asked = dict.fromkeys(_name(client) for client in clients)
         self._fit.bytes_down += len(clients) * _bytes(fitins_to_recorddict(ins, True))
@@ -217,7 +235,7 @@ class FedRidge(FitResults, Strategy):
         if server_round > 1 and self._fit.continues:
             again = set(self._fit.wanted)
             return [c for c in _connected(client_manager) if _name(c) in again]
-        self._fit = new_fit(self._settings)
+        self._fit, self._last_round = new_fit(self._settings), 0
         began = time.perf_counter()
         wanted = self.min_available_clients
         if self._settings.min_clients > 1:
@@ -244,20 +262,24 @@ class FedRidge(FitResults, Strategy):
         for failure in failures:
             if isinstance(failure, tuple):
                 client, result = failure
-                fit.fold.refuse(_name(client), _status_of(result))
+                fit.roll.refuse(_name(client), _status_of(result))
             else:
                 crashes.append(tidy_reason(str(failure)))
         fit.refuse_silent(self._asked, _missing(crashes))
         spent = time.perf_counter() - self._began
         fit.seconds["train"] = fit.seconds.get("train", 0.0) + spent
-        for name, reason in fit.fold.failures.items():
-            log.warning("aggregate_fit: client %s left out: %s", name, reason)
-        model = self._finish()
+        model = self._finish(server_round)
+        if model is None:
+            return None, {}
         return ndarrays_to_parameters(_model_ndarrays(model)), dict(fit.metrics())
 
-    def _finish(self) -> RidgeModel:
+    def _finish(self, server_round: int) -> RidgeModel | None:
         fit = self._fit
-        model = fit.finish()
+        model = self._finish_round("aggregate_fit")
+        if model is None:
+            return None
+        if fit.model is not None:
+            self._last_round = server_round
         if fit.report is not None:
             self._log_wire_error("aggregate_fit")
             fit.compare_bytes(fedavg_bytes(model_arrays(model)))
@@ -266,13 +288,13 @@ class FedRidge(FitResults, Strategy):
         return model
 
     def _take(self, client: str, result: FitRes) -> None:
-        request = self._fit.request()
+        question, feature_map = self._fit.question(), self._fit.map_now
 
-        def read() -> Contribution:
+        def read() -> Any:
             self._fit.bytes_up += _bytes(fitres_to_recorddict(result, True))
             arrays = [decode_array(t) for t in result.parameters.tensors]
             return wire.read_fields(
-                result.metrics, arrays, result.num_examples, request
+                result.metrics, arrays, result.num_examples, question, feature_map
             )
 
         self._fit.take(client, read)
@@ -285,7 +307,7 @@ class FedRidge(FitResults, Strategy):
         """Send the model to be evaluated, or each client the models of the others."""
         if self._fit.awaits_losses:
             return self._ask_for_losses(server_round, client_manager)
-        if self.fraction_evaluate == 0 or server_round > 1 or self._fit.model is None:
+        if self.fraction_evaluate == 0 or server_round != self._last_round:
             return []
         number = max(1, round(self.fraction_evaluate * client_manager.num_available()))
         config = (
@@ -297,7 +319,7 @@ class FedRidge(FitResults, Strategy):
             ndarrays_to_parameters(_model_ndarrays(self.model_)),
             {
                 **config,
-                **self._fit.schema(),
+                **self._schema(),
                 "server-round": server_round,
                 wire.PROTOCOL_KEY: wire.PROTOCOL,
             },
@@ -318,7 +340,7 @@ class FedRidge(FitResults, Strategy):
         """Average the clients' errors and R², or choose alpha by their losses."""
         if self._fit.awaits_losses:
             return self._choose_alpha(results, failures)
-        if server_round > 1 or self._fit.report is None:
+        if server_round != self._last_round:
             return None, {}
         found: dict[str, Evaluation] = {}
 
@@ -338,7 +360,7 @@ class FedRidge(FitResults, Strategy):
         self, server_round: int, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         config: dict[str, Scalar] = {
-            **self._fit.schema(),
+            **self._schema(),
             "server-round": server_round,
             wire.PROTOCOL_KEY: wire.PROTOCOL,
             wire.TASK_KEY: wire.LOSSES_TASK,
@@ -409,7 +431,7 @@ class FedRidge(FitResults, Strategy):
         self, server_round: int, parameters: Parameters
     ) -> tuple[float, dict[str, Scalar]] | None:
         """Evaluate on the server with `evaluate_fn`, once per model."""
-        if self.evaluate_fn is None or self._fit.model is None or server_round > 1:
+        if self.evaluate_fn is None or server_round != self._last_round:
             return None
         return self.evaluate_fn(server_round, parameters_to_ndarrays(parameters), {})
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ..fold import Contribution
 from ..model import RidgeModel
 from ..oneshot import OneShotFit
+from ..privacy.statistics import PrivateStatistics
 from ..report import FitReport
 from ..selection import AlphaSelection
+from ..solve import Statistics
 from .exchange import log
+from .wire import map_fields
 
 __all__ = ["FitResults"]
 
 _T = TypeVar("_T")
-_NOT_FITTED = "not fitted: the round has not been run, or it failed."
+_NOT_FITTED = (
+    "not fitted: the round has not been run, or it failed, or a mode of several rounds "
+    "was not given enough of them."
+)
 
 
 class FitResults:
@@ -38,12 +43,33 @@ class FitResults:
         return _fitted(self._fit.selection)
 
     @property
-    def statistics_(self) -> Contribution:
+    def statistics_(self) -> Statistics | PrivateStatistics:
         """The total over all participants; another alpha needs no other round."""
-        total: Contribution | None = self._fit.statistics
+        total = self._fit.statistics
+        if total is None and self._fit.model is not None:
+            raise AttributeError(
+                "a fit in several rounds never has the statistics: for another alpha, "
+                'run it again, or use mode="oneshot".'
+            )
         if total is None:
             raise AttributeError(_NOT_FITTED)
         return total
+
+    def _schema(self) -> dict[str, str]:
+        """Return what clients must know of the columns to use the model."""
+        return {**self._fit.schema(), **map_fields(self._fit.feature_map)}
+
+    def _finish_round(self, where: str) -> RidgeModel | None:
+        """Take the round in, and tell who is left out and how far the fit is."""
+        fit, roll = self._fit, self._fit.roll
+        try:
+            model = fit.finish()
+        finally:
+            for client, reason in roll.failures.items():
+                log.warning("%s: client %s left out: %s", where, client, reason)
+        if fit.progress:
+            log.info("%s: %s", where, fit.progress)
+        return model
 
     def _log_wire_error(self, where: str) -> None:
         error = self.report_.wire_error

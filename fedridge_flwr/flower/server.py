@@ -20,13 +20,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from ..errors import FedRidgeError
+from ..features import FeatureMap
+from ..fits import new_fit
 from ..model import Evaluation, RidgeModel
-from ..oneshot import FitSettings, average_evaluations, check_whole
-from ..privacy.curator import Request
+from ..oneshot import average_evaluations
 from ..privacy.mechanism import DifferentialPrivacy
-from ..privatefit import new_fit
+from ..questions import Question
 from ..rows import Array
 from ..selection import Alphas
+from ..settings import FitSettings, check_whole
 from ..words import counted
 from . import wire
 from .arrays import held_out_arrays, model_arrays
@@ -97,6 +99,25 @@ class FedRidge(FitResults, Strategy):
         Differential privacy of every record. Clients then send noisy sums and nothing
         else; there is no evaluate round, and `alphas` are chosen from by the noisy
         statistics alone.
+    feature_map : FeatureMap, optional
+        What every client does to its columns first: random Fourier or neural tangent
+        features, a projection, and so on. Clients need no change; the map travels in
+        the request, and a client whose map is not the server's is left out. A map that
+        needs data (``gamma="scale"``) costs one small round more. The model takes raw
+        columns.
+    mode : {"oneshot", "refine", "cg", "auto"}
+        "oneshot": everything in one round. "refine": exact as well, in a few rounds
+        and an eighth of the bytes or less, for many features: clients send a rough
+        factor first and then one vector in each round, and must all stay. "cg": the
+        same without the factor, where a matrix of d x d is too much for the server.
+        "auto": "oneshot" while the statistics are within `max_bytes`, else "refine",
+        or "cg" beyond 20,000 features.
+    tol : float
+        Estimated relative error at which "refine" and "cg" stop.
+    max_rounds : int
+        Rounds after which they stop in any case, with a warning.
+    max_bytes : int
+        What one client may have to send at once in "auto".
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -113,7 +134,7 @@ class FedRidge(FitResults, Strategy):
         Who took part, what it cost, how well posed the answer is.
     statistics_ : SufficientStatistics
         The total, so that another alpha needs no other round; with privacy on,
-        `PrivateStatistics`.
+        `PrivateStatistics`. There is none in the modes of several rounds.
 
     Examples
     --------
@@ -145,6 +166,11 @@ class FedRidge(FitResults, Strategy):
         one_standard_error: bool = False,
         wire_dtype: str = "float64",
         privacy: DifferentialPrivacy | None = None,
+        feature_map: FeatureMap | None = None,
+        mode: str = "oneshot",
+        tol: float = 1e-12,
+        max_rounds: int = 100,
+        max_bytes: int = 8_000_000,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -165,6 +191,11 @@ class FedRidge(FitResults, Strategy):
             one_standard_error=one_standard_error,
             wire_dtype=wire_dtype,
             privacy=privacy,
+            feature_map=feature_map,
+            mode=mode,
+            tol=tol,
+            max_rounds=max_rounds,
+            max_bytes=max_bytes,
             on_model=on_model,
             save_model=save_model,
         )
@@ -173,6 +204,8 @@ class FedRidge(FitResults, Strategy):
         self._asked: list[Message] = []
         self._timeout: float | None = None
         self._sizes = MessageSizes()
+        self._forms: dict[str, str] = {}
+        self._last_round = 0
 
     # ---- one round ------------------------------------------------------------
 
@@ -196,7 +229,7 @@ class FedRidge(FitResults, Strategy):
             Accepted where FedAvg had it; only `evaluate_fn` sees it, as round 0.
         num_rounds : int
             Accepted where FedAvg had it, and ignored: one round is all there is, or
-            those of the privacy.
+            those of the privacy or the mode.
         timeout : float
             Seconds per phase: waiting for nodes, training, evaluation.
         train_config, evaluate_config : ConfigRecord, optional
@@ -219,7 +252,7 @@ class FedRidge(FitResults, Strategy):
             log.info(
                 "FedRidge needs %s and no initial arrays: num_rounds and "
                 "initial_arrays are ignored.",
-                "one round" if needed == 1 else f"{needed} rounds",
+                "one round" if needed == 1 else self._rounds_in_words(),
             )
         if not isinstance(timeout, int | float) or not timeout > 0:
             raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
@@ -236,27 +269,25 @@ class FedRidge(FitResults, Strategy):
             )
             replies = ask(grid, list(requests), timeout, "aggregate_train")
             found, metrics = self.aggregate_train(server_round, replies)
-            if found is None:  # pragma: no cover - aggregate_train raises before this
-                raise FedRidgeError("no model was fitted.")
-            arrays = found
+            arrays = arrays if found is None else found
             _keep(result.train_metrics_clientapp, server_round, metrics)
             if self._fit.model is not None:
                 break
-        result.arrays = arrays
-
         rounds = [self._fit.awaits_losses, self.fraction_evaluate > 0]
+        last = self._last_round
         for _ in range(sum(rounds)):
             requests = self.configure_evaluate(
-                1, arrays, evaluate_config or ConfigRecord(), grid
+                last, arrays, evaluate_config or ConfigRecord(), grid
             )
             replies = ask(grid, list(requests), timeout, "aggregate_evaluate")
-            told = self.aggregate_evaluate(1, replies)
-            _keep(result.evaluate_metrics_clientapp, 1, told)
+            told = self.aggregate_evaluate(last, replies)
+            _keep(result.evaluate_metrics_clientapp, last, told)
         # Aggregated evaluation cannot return parameters, so the choice is put in here.
         arrays = model_arrays(self.model_)
         result.arrays = arrays
         if evaluate_fn is not None:
-            _keep(result.evaluate_metrics_serverapp, 1, evaluate_fn(1, arrays))
+            told = evaluate_fn(last, arrays)
+            _keep(result.evaluate_metrics_serverapp, last, told)
         for line in str(self.report_).splitlines():
             log.info("%s", line)
         return result
@@ -266,7 +297,7 @@ class FedRidge(FitResults, Strategy):
     ) -> Iterable[Message]:
         """Ask every node for its statistics, in the first round only.
 
-        Residual refinement asks those that answered again, in every round.
+        A fit in several rounds asks those that answered again.
         """
         self._asked = []
         if server_round > 1 and self._fit.model is not None:
@@ -276,16 +307,20 @@ class FedRidge(FitResults, Strategy):
             connected = set(grid.get_node_ids())
             nodes = [node for node in map(int, self._fit.wanted) if node in connected]
         else:
-            self._fit = new_fit(self._settings)
+            self._fit, self._forms = new_fit(self._settings), {}
+            self._last_round = 0
             nodes = self._wait_for_nodes(grid)
             nodes = _sample(nodes, self.fraction_train, self._settings.min_clients)
             self._fit.seconds["wait"] = time.perf_counter() - began
         fields, arrays_down = wire.asked_for(self._fit)
         own = {**config, **fields, "server-round": server_round}
-        content = wire.train_request(own, arrays_down)
-        self._asked = _messages(content, nodes, MessageType.TRAIN)
-        rounds = self._settings.rounds
-        which = "" if rounds == 1 else f" in round {server_round} of {rounds}"
+        self._asked = []
+        for form in wire.FORMS:
+            to = [n for n in nodes if self._forms.get(str(n), wire.FORMS[0]) == form]
+            if to:
+                content = wire.train_request(own, arrays_down, form)
+                self._asked += _messages(content, to, MessageType.TRAIN)
+        which = "" if self._settings.rounds == 1 else f" in round {server_round}"
         log.info("configure_train: asked %d nodes%s", len(nodes), which)
         return self._asked
 
@@ -298,31 +333,37 @@ class FedRidge(FitResults, Strategy):
         fit = self._fit
         began = time.perf_counter()
         names = _NodeNames(self._asked)
-        request = fit.request()
+        question = fit.question()
         for reply in replies:
             fit.bytes_up += self._sizes.of(reply)
-            self._take(names, reply, request)
+            self._take(names, reply, question)
         fit.bytes_down += self._sizes.of_all(self._asked)
         fit.refuse_silent(names.all, self._silence())
         spent = time.perf_counter() - began
         fit.seconds["train"] = fit.seconds.get("train", 0.0) + spent
-        for client, reason in fit.fold.failures.items():
-            log.warning("aggregate_train: client %s left out: %s", client, reason)
-        model = fit.finish()
+        model = self._finish_round("aggregate_train")
+        if model is None:
+            return None, None
         arrays = model_arrays(model)
+        if fit.model is not None:
+            self._last_round = server_round
         if fit.report is not None:
             self._log_wire_error("aggregate_train")
             fit.compare_bytes(fedavg_bytes(arrays))
         return arrays, MetricRecord(dict(fit.metrics()))
 
-    def _take(self, names: _NodeNames, reply: Message, request: Request | None) -> None:
-        client, fold = names.of(reply), self._fit.fold
+    def _take(self, names: _NodeNames, reply: Message, question: Question) -> None:
+        client, roll = names.of(reply), self._fit.roll
         if client is None:
-            fold.refuse(str(reply.metadata.src_node_id), "was not asked")
+            roll.refuse(str(reply.metadata.src_node_id), "was not asked")
         elif reply.has_error():
-            fold.refuse(client, tidy_reason(reply.error.reason))
+            roll.refuse(client, tidy_reason(reply.error.reason))
         else:
-            self._fit.take(client, lambda: wire.read_statistics(reply.content, request))
+            self._forms[client] = wire.form_of(reply.content)
+            feature_map = self._fit.map_now
+            self._fit.take(
+                client, lambda: wire.read_answer(reply.content, question, feature_map)
+            )
 
     # ---- evaluation -----------------------------------------------------------
 
@@ -333,14 +374,14 @@ class FedRidge(FitResults, Strategy):
         self._asked = []
         if self._fit.awaits_losses:
             return self._ask_for_losses(server_round, config)
-        if self.fraction_evaluate == 0 or self._fit.report is None or server_round > 1:
+        if self.fraction_evaluate == 0 or server_round != self._last_round:
             return []
         # No waiting here: the model is there, and whoever left must not cost it.
         nodes = sorted(set(grid.get_node_ids()))
         nodes = _sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
         content = wire.evaluate_request(
             model_arrays(self.model_),
-            {**config, **self._fit.schema(), "server-round": server_round},
+            {**config, **self._schema(), "server-round": server_round},
         )
         self._asked = _messages(content, nodes, MessageType.EVALUATE)
         log.info("configure_evaluate: asked %d nodes", len(nodes))
@@ -350,7 +391,7 @@ class FedRidge(FitResults, Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Average the clients' errors and R², or choose alpha by their losses."""
-        if not self._asked and server_round > 1:
+        if not self._asked and server_round != self._last_round:
             return None
         if self._fit.awaits_losses:
             return self._choose_alpha(replies)
@@ -396,7 +437,7 @@ class FedRidge(FitResults, Strategy):
     def _ask_for_losses(self, server_round: int, config: ConfigRecord) -> list[Message]:
         settings = {
             **config,
-            **self._fit.schema(),
+            **self._schema(),
             "server-round": server_round,
             wire.TASK_KEY: wire.LOSSES_TASK,
         }
@@ -443,13 +484,19 @@ class FedRidge(FitResults, Strategy):
 
     def _promise(self) -> str:
         privacy = self._settings.privacy
-        rounds = counted(self._settings.rounds, "round")
+        rounds = self._rounds_in_words()
         if privacy is None:
             return rounds
         return (
             f"{rounds}, private with epsilon {privacy.epsilon:g} and delta "
             f"{privacy.delta:g} for each record ({privacy.trust} trust)"
         )
+
+    def _rounds_in_words(self) -> str:
+        settings = self._settings
+        rounds = counted(settings.rounds, "round")
+        exact = settings.one_shot or settings.privacy is not None
+        return rounds if exact else f"{settings.mode}, at most {rounds}"
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Say that `ServerAppComponents` drives the older strategies only."""

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,51 +27,73 @@ from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
 from numpy.typing import NDArray
 
 from ..compact import WIRE_DTYPES
-from ..encoding import KINDS, Encoded, decode, encode
+from ..encoding import KINDS, decode, encode
 from ..errors import ProtocolError
-from ..fold import Contribution
+from ..features import FeatureMap
 from ..model import Evaluation
 from ..oneshot import OneShotFit
 from ..plain import PlainStatistics
 from ..privacy.curator import Request
+from ..questions import AskStatistics, Question
 from ..rows import Rows
 from ..statistics import SufficientStatistics, hash_names
 from .arrays import decode_arrays
 from .private import (
     PRIVATE_PROTOCOL,
     PROTOCOL_KEY,
+    private_request,
     read_release,
     request_arrays,
     request_fields,
 )
 from .reasons import one_line
+from .rounds import (
+    COLUMNS,
+    OPENING,
+    PRODUCT,
+    ROUNDS_PROTOCOL,
+    TASK_KEY,
+    question_arrays,
+    question_fields,
+    read_columns,
+    read_opening,
+    read_product,
+    refuse_statistics,
+)
+from .rounds import read_question as read_rounds_question
 
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 
 __all__ = [
     "FEATURE_HASH_KEY",
+    "FORMS",
     "LOSSES_TASK",
+    "MAP_KEY",
     "PRIVATE",
     "PROTOCOL",
     "PROTOCOL_KEY",
     "TASK_KEY",
+    "Answer",
+    "answer_reply",
     "asked_dtype",
     "asked_for",
+    "asked_map",
     "asks_for_losses",
     "check_request",
-    "encoded_reply",
     "error_reply",
     "evaluate_request",
     "evaluation_metrics",
     "evaluation_reply",
+    "form_of",
     "is_legacy_request",
     "losses_metrics",
     "losses_reply",
+    "map_fields",
+    "read_answer",
     "read_evaluation",
     "read_fields",
     "read_losses",
-    "read_statistics",
-    "release_reply",
+    "read_question",
     "request_config",
     "schema_fields",
     "statistics_reply",
@@ -80,26 +103,40 @@ __all__ = [
 PROTOCOL = 1
 _NAMES_KEY = "feature-names"
 _ERROR_KEY = "error"
-TASK_KEY = "fedridge-task"
 LOSSES_TASK = "held-out-losses"
 _LOSSES_KEY = "losses"
 FEATURE_HASH_KEY = "feature-hash"
+MAP_KEY = "feature-map"
+_RAW_KEY = "n-features-in"
 _DTYPE_KEY = "wire-dtype"
 PRIVATE = "private"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _LARGEST_COUNT = 2**53
+_KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL)
+
+FORMS = ("both", "message", "legacy")
+"""In which API a request is written: in both as long as the client's is not known."""
 
 
 # ---- requests --------------------------------------------------------------------
 
 
 def train_request(
-    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
+    config: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]] | None = None,
+    form: str = FORMS[0],
 ) -> RecordDict:
-    """Return the request for statistics, understood by clients of both APIs."""
+    """Return a question to clients; in both forms, arrays travel twice."""
     record = ArrayRecord({k: FlowerArray(a) for k, a in (arrays or {}).items()})
-    return _request("fitins", record, config)
+    content = _request("fitins", record, config)
+    if form == "both":
+        return content
+    own = {"message": ("arrays", "config")}.get(form, ("fitins.parameters",))
+    kept = {k: v for k, v in content.items() if k in (*own, "fitins.config")}
+    if form == "message":
+        del kept["fitins.config"]
+    return RecordDict(kept)
 
 
 def evaluate_request(arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
@@ -136,6 +173,12 @@ def request_config(content: RecordDict) -> Mapping[str, Any]:
     return _first(content, ConfigRecord, *keys) or {}
 
 
+def form_of(content: RecordDict) -> str:
+    """Return the form of an answer, which is the one its client reads."""
+    legacy = any(key.startswith("fitres.") for key in content)
+    return "legacy" if legacy else "message"
+
+
 def asks_for_losses(content: RecordDict) -> bool:
     """Whether a request wants held-out losses and not an evaluation."""
     return request_config(content).get(TASK_KEY) == LOSSES_TASK
@@ -150,21 +193,44 @@ def check_request(config: Mapping[str, Any]) -> None:
             "as if they were weights: use FedRidge (or LegacyFedRidge with "
             "ServerAppComponents) as the strategy."
         )
-    if version not in (PROTOCOL, PRIVATE_PROTOCOL):
+    if version not in _KNOWN_PROTOCOLS:
+        known = ", ".join(map(str, _KNOWN_PROTOCOLS))
         raise ProtocolError(
             f"the server speaks version {version!r} of the FedRidge protocol, this "
-            f"client {PROTOCOL} and {PRIVATE_PROTOCOL}: install the same fedridge-flwr "
-            "on both sides."
+            f"client {known}: install the same fedridge-flwr on both sides."
         )
 
 
 def asked_for(fit: OneShotFit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return config and arrays of what a fit asks every client now."""
-    request = fit.request()
-    if request is not None:
-        return dict(request_fields(request)), request_arrays(request)
-    dtype = fit.settings.wire_dtype
-    return {} if dtype == "float64" else {_DTYPE_KEY: dtype}, {}
+    question, mapped = fit.question(), map_fields(fit.map_now)
+    if isinstance(question, Request):
+        return {**request_fields(question), **mapped}, request_arrays(question)
+    if not isinstance(question, AskStatistics):
+        fields = {PROTOCOL_KEY: ROUNDS_PROTOCOL, **question_fields(question)}
+        return {**fields, **mapped}, question_arrays(question)
+    dtype = question.wire_dtype
+    return {**({} if dtype == "float64" else {_DTYPE_KEY: dtype}), **mapped}, {}
+
+
+def map_fields(feature_map: FeatureMap | None) -> dict[str, str]:
+    """Return the feature map that rows are to go through, if there is one."""
+    return {} if feature_map is None else {MAP_KEY: feature_map.to_json()}
+
+
+def asked_map(config: Mapping[str, Any]) -> FeatureMap | None:
+    """Return the feature map in a request."""
+    text = config.get(MAP_KEY)
+    return None if text is None else FeatureMap.from_json(text)
+
+
+def read_question(config: Mapping[str, Any], arrays: list[NDArray[Any]]) -> Question:
+    """Return what a request asks for."""
+    private = private_request(config, arrays)
+    if private is not None:
+        return private
+    rounds = read_rounds_question(config, arrays)
+    return AskStatistics(asked_dtype(config)) if rounds is None else rounds
 
 
 def asked_dtype(config: Mapping[str, Any]) -> str:
@@ -179,7 +245,16 @@ def asked_dtype(config: Mapping[str, Any]) -> str:
     return str(dtype)
 
 
-# ---- statistics ------------------------------------------------------------------
+# ---- answers ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Arrays of an answer, in order, the number of rows, and what travels beside."""
+
+    arrays: dict[str, NDArray[Any]]
+    count: int
+    fields: dict[str, bool | int | str]
 
 
 def schema_fields(
@@ -201,6 +276,9 @@ def schema_fields(
         fields[FEATURE_HASH_KEY] = digest
     if names is not None and share_names:
         fields[_NAMES_KEY] = json.dumps(names)
+    mapped = schema.map_fingerprint if isinstance(schema, Rows) else schema.feature_map
+    if mapped is not None and schema.n_features_in is not None:
+        fields |= {MAP_KEY: mapped, _RAW_KEY: schema.n_features_in}
     return fields
 
 
@@ -208,33 +286,19 @@ def statistics_reply(
     stats: SufficientStatistics, share_names: bool, dtype: str = "float64"
 ) -> RecordDict:
     """Return statistics as the answer to a message-API request."""
-    encoded = encode(stats, dtype)
-    return encoded_reply(encoded, schema_fields(encoded.kind, stats, share_names))
+    found = encode(stats, dtype)
+    fields = schema_fields(found.kind, stats, share_names)
+    return answer_reply(Answer(found.arrays, found.count, fields))
 
 
-def encoded_reply(
-    encoded: Encoded, fields: Mapping[str, bool | int | str]
-) -> RecordDict:
+def answer_reply(answer: Answer) -> RecordDict:
     """Return the answer to a message-API request."""
-    arrays = {name: FlowerArray(array) for name, array in encoded.arrays.items()}
+    arrays = {name: FlowerArray(array) for name, array in answer.arrays.items()}
     return RecordDict(
         {
             "arrays": ArrayRecord(arrays),
-            "metrics": MetricRecord({"num-examples": encoded.count}),
-            "config": ConfigRecord(dict(fields)),
-        }
-    )
-
-
-def release_reply(
-    release: NDArray[np.float64], fields: Mapping[str, bool | int | str]
-) -> RecordDict:
-    """Return a private answer to a message-API request; it counts as one example."""
-    return RecordDict(
-        {
-            "arrays": ArrayRecord({"release": FlowerArray(release)}),
-            "metrics": MetricRecord({"num-examples": 1}),
-            "config": ConfigRecord(dict(fields)),
+            "metrics": MetricRecord({"num-examples": answer.count}),
+            "config": ConfigRecord(dict(answer.fields)),
         }
     )
 
@@ -246,12 +310,15 @@ def error_reply(reason: str) -> RecordDict:
     )
 
 
-def read_statistics(
-    content: RecordDict, request: Request | None = None
-) -> Contribution:
-    """Return the statistics in an answer of either form, or raise what is wrong.
+def read_answer(
+    content: RecordDict,
+    question: Question | None = None,
+    feature_map: FeatureMap | None = None,
+) -> Any:
+    """Return what an answer of either form holds, or raise what is wrong.
 
-    `request` is the private question that was asked, if it was one.
+    `question` is what was asked, statistics by default; rows are to have gone through
+    `feature_map`.
     """
     _raise_refusal(content)
     fields: Mapping[str, Any] = (
@@ -261,40 +328,78 @@ def read_statistics(
     if arrays is None:
         raise ProtocolError("the answer has no arrays.")
     count = _count_of(content)
-    return read_fields(fields, decode_arrays(arrays), count, request)
+    return read_fields(fields, decode_arrays(arrays), count, question, feature_map)
 
 
 def read_fields(
     fields: Mapping[str, Any],
     arrays: list[NDArray[Any]],
     count: Any,
-    request: Request | None = None,
-) -> Contribution:
-    """Return the statistics given by arrays and what travels beside them."""
-    if PROTOCOL_KEY not in fields:
+    question: Question | None = None,
+    feature_map: FeatureMap | None = None,
+) -> Any:
+    """Return what is given by arrays and what travels beside them."""
+    if PROTOCOL_KEY not in fields and feature_map is None:
         return _plain(arrays, count)
-    if fields[PROTOCOL_KEY] != PROTOCOL:
+    if fields.get(PROTOCOL_KEY) != PROTOCOL:
         raise ProtocolError(
-            f"the client speaks version {one_line(repr(fields[PROTOCOL_KEY]))} of "
+            f"the client speaks version {one_line(repr(fields.get(PROTOCOL_KEY)))} of "
             f"the FedRidge protocol, the server {PROTOCOL}: install the same "
             "fedridge-flwr on both sides."
         )
     kind = fields.get("kind")
-    if kind not in (PRIVATE, *KINDS):
+    if kind not in (PRIVATE, COLUMNS, OPENING, PRODUCT, *KINDS):
         raise ProtocolError(f"unknown kind of statistics {one_line(repr(kind))}.")
     d, t = _size(fields, "n-features"), _size(fields, "n-targets")
-    digest = fields.get(FEATURE_HASH_KEY)
-    if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
-        raise ProtocolError("the hash of the feature names is not one.")
+    if kind == PRODUCT:
+        return read_product(arrays, d, question)
     schema: dict[str, Any] = {
         "feature_names": _names_of(fields),
-        "feature_hash": digest,
+        "feature_hash": _digest(fields, FEATURE_HASH_KEY),
+        **_mapped(fields, d, feature_map),
     }
     if kind == PRIVATE:
-        if request is None:
+        if not isinstance(question, Request):
             raise ProtocolError("sent a private release, which was not asked for.")
-        return read_release(arrays, d, t, request, **schema)
-    return decode(kind, arrays, d, t, count=_check_count(count), **schema)
+        return read_release(arrays, d, t, question, **schema)
+    if kind == COLUMNS:
+        return read_columns(arrays, d, question)
+    beside = {"count": _check_count(count), **schema}
+    if kind == OPENING:
+        return read_opening(arrays, d, t, question, **beside)
+    refuse_statistics(question, d, t)
+    return decode(kind, arrays, d, t, **beside)
+
+
+def _mapped(
+    fields: Mapping[str, Any], n_features: int, feature_map: FeatureMap | None
+) -> dict[str, Any]:
+    """Return how the rows were mapped, held against how they should be."""
+    digest = _digest(fields, MAP_KEY)
+    if digest is None and feature_map is None:
+        return {}
+    if digest is None:
+        raise ProtocolError("used no feature map although one was asked for.")
+    if feature_map is None:
+        raise ProtocolError("used a feature map, which was not asked for.")
+    raw = _size(fields, _RAW_KEY)
+    if (
+        feature_map.n_features_out(raw) != n_features
+        or feature_map.fingerprint(raw) != digest
+    ):
+        raise ProtocolError(
+            "used another feature map than the server (its seed, its sizes, or the "
+            "random numbers that this NumPy draws): use the server's request and the "
+            "same version of NumPy."
+        )
+    return {"feature_map": digest, "n_features_in": raw}
+
+
+def _digest(fields: Mapping[str, Any], key: str) -> str | None:
+    digest = fields.get(key)
+    if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
+        raise ProtocolError(f"the {key} is not a hash.")
+    return digest
 
 
 def _plain(arrays: list[NDArray[Any]], count: Any) -> PlainStatistics:

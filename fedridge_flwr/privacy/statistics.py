@@ -68,6 +68,8 @@ class PrivateStatistics:
     feature_hash: str | None = None
     feature_names: Sequence[str] | None = None
     server_noise: bool = False
+    feature_map: str | None = None
+    n_features_in: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a release, whoever sent it."""
@@ -121,7 +123,7 @@ class PrivateStatistics:
         """Merge: sums add up, and so do the variances of their noise."""
         if not isinstance(other, PrivateStatistics):
             return NotImplemented
-        same = ("privacy", "bounds", "server_round")
+        same = ("privacy", "bounds", "server_round", "feature_map")
         if any(getattr(self, name) != getattr(other, name) for name in same):
             raise StatisticsError(
                 "these releases were not made under one mechanism with one schema, so "
