@@ -99,12 +99,12 @@ class PrivacyWarning(UserWarning):
     """Less privacy, or less accuracy for it, than one may think."""
 
 
-class NotConvergedWarning(UserWarning):
-    """An iteration ended before it reached its tolerance."""
-
-
 class IllConditionedWarning(UserWarning):
     """More than half of the digits of the coefficients are lost to rounding."""
+
+
+class NotConvergedWarning(UserWarning):
+    """Conjugate gradients ended before they reached their tolerance."""
 
 
 def column_labels(columns: Sequence[int], names: Sequence[str] | None = None) -> str:

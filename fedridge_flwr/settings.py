@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .compact import WIRE_DTYPES
 from .errors import FedRidgeError, PrivacyError
@@ -112,7 +113,7 @@ class FitSettings:
         return first + (1 if self.one_shot else self.max_rounds)
 
     @property
-    def options(self) -> dict[str, bool]:
+    def options(self) -> dict[str, Any]:
         """What every solver is told."""
         return {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
 

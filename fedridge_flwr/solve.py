@@ -1,6 +1,6 @@
 """Statistics and alpha to a model: one factorisation, any number of targets.
 
-Every system is scaled to unit diagonal before it is factorised, which removes the
+Every system is scaled to unit diagonal before it is solved, which removes the
 ill-conditioning that comes from units (metres against millimetres) for free.
 """
 
@@ -10,15 +10,18 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
+from .conjugate import conjugate_gradients
 from .errors import (
     FedRidgeError,
     IllConditionedWarning,
+    NotConvergedWarning,
     SingularSystemError,
     StatisticsError,
 )
@@ -46,6 +49,9 @@ _EPS = float(np.finfo(np.float64).eps)
 _HALF_THE_DIGITS = 1e8
 _THREE_DIGITS = 1e-3
 _WORTH_REDUCING = 3
+_RESIDUAL = 1e-12
+_PROBED = 1e-4
+_SOLVERS = ("cholesky", "cg")
 
 
 def solve(
@@ -54,6 +60,7 @@ def solve(
     *,
     fit_intercept: bool = True,
     standardize: bool = False,
+    solver: str = "cholesky",
 ) -> RidgeModel:
     """Minimise ||Y - X W - b||² + alpha ||W||² over W and b, from statistics alone.
 
@@ -68,6 +75,11 @@ def solve(
     standardize : bool
         Penalise the coefficients of features scaled to unit variance, as a pipeline
         of StandardScaler and Ridge does; `coef_` is in the original units.
+    solver : {"cholesky", "cg"}
+        "cg" takes conjugate gradients, for many features and a system of moderate
+        condition: it needs no second matrix of d x d numbers and as many products with
+        the one there is as the square root of the condition times about 14. Its
+        `condition_` is that of what the right-hand side can see.
 
     Returns
     -------
@@ -84,6 +96,8 @@ def solve(
     IllConditionedWarning
         If rounding may cost more than half of the digits, or, where the statistics
         came as float32, leave fewer than three.
+    NotConvergedWarning
+        If conjugate gradients ended before they were done.
 
     Notes
     -----
@@ -109,9 +123,13 @@ def solve(
     (3.0, 1.0)
     """
     alpha = check_alpha(alpha)
+    if solver not in _SOLVERS:
+        raise FedRidgeError(f'solver must be "cholesky" or "cg", got {solver!r}.')
     equations = normal_equations(
         stats, fit_intercept=fit_intercept, standardize=standardize
     )
+    if solver == "cg":
+        return _model(equations, alpha, *_solve_by_products(equations, alpha))
     return _model(equations, alpha, *solve_equations(equations, alpha))
 
 
@@ -160,7 +178,6 @@ def solve_path(
 class NormalEquations:
     """(matrix + alpha diag(penalty)) W = rhs, and the statistics it came from."""
 
-    matrix: Array
     rhs: Array
     penalty: Array
     constant: NDArray[np.bool_]
@@ -168,9 +185,40 @@ class NormalEquations:
     fit_intercept: bool
     standardize: bool
 
+    @cached_property
+    def matrix(self) -> Array:
+        """The matrix without penalty, shape (d, d)."""
+        centred, means, _ = self._parts
+        return centred if means is None else self.stats.gram
+
+    @property
+    def diagonal(self) -> Array:
+        """Its diagonal."""
+        centred, means, weight = self._parts
+        diagonal = np.diagonal(centred)
+        return diagonal if means is None else diagonal + weight * means**2
+
+    def product(self, vectors: Array) -> Array:
+        """Return matrix @ vectors, without a matrix that is not there already."""
+        centred, means, weight = self._parts
+        found: Array = centred @ vectors
+        if means is not None:
+            found += np.outer(weight * means, means @ vectors)
+        return found
+
+    @property
+    def _parts(self) -> tuple[Array, Array | None, float]:
+        """Return (C, m, w) with matrix = C + w m m', or without m where it is C."""
+        stats = self.stats
+        if isinstance(stats, PlainStatistics):
+            return stats.gram, None, 0.0
+        if self.fit_intercept:
+            return stats.centred_gram, None, 0.0
+        return stats.centred_gram, stats.feature_means, stats.total_weight
+
     def penalised_diagonal(self, alpha: float) -> Array:
         """Return the diagonal of the left-hand side."""
-        return np.diagonal(self.matrix) + alpha * self.penalty
+        return self.diagonal + alpha * self.penalty
 
     def in_penalty_units(self) -> tuple[Array, Array, Array]:
         """Return matrix, rhs and unit so that the penalty is alpha times identity.
@@ -209,7 +257,6 @@ def normal_equations(
                 "full statistics (RidgeClient, ridge_client_app)."
             )
         return NormalEquations(
-            matrix=stats.gram,
             rhs=stats.moment,
             penalty=np.ones(d),
             constant=np.diagonal(stats.gram) == 0.0,
@@ -223,12 +270,12 @@ def normal_equations(
     # Below this, the spread of a column is rounding of its mean.
     flat = variances <= (10 * _EPS * stats.feature_means) ** 2
     penalty = np.where(flat, 1.0, variances) if standardize else np.ones(d)
-    matrix = stats.centred_gram if fit_intercept else stats.gram
+    squares = np.diagonal(stats.centred_gram)
+    empty = squares + stats.total_weight * stats.feature_means**2 == 0.0
     return NormalEquations(
-        matrix=matrix,
         rhs=stats.centred_moment if fit_intercept else stats.moment,
         penalty=penalty,
-        constant=flat if fit_intercept else np.diagonal(matrix) == 0.0,
+        constant=flat if fit_intercept else empty,
         stats=stats,
         fit_intercept=fit_intercept,
         standardize=standardize,
@@ -251,23 +298,67 @@ def check_alpha(alpha: Any) -> float:
 
 def solve_equations(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
     """Return W of shape (d, t) and the condition estimate of the scaled system."""
-    diagonal = equations.penalised_diagonal(alpha)
-    empty = equations.constant if alpha == 0.0 else diagonal <= 0.0
-    if empty.any():
-        raise _singular(equations, alpha, np.flatnonzero(empty))
-    scale = 1.0 / np.sqrt(diagonal)
+    scale = _scale(equations, alpha)
     scaled = equations.matrix * scale
     scaled *= scale[:, None]
     np.einsum("ii->i", scaled)[:] = 1.0
     norm = float(np.abs(scaled).sum(axis=0).max())
     factor, failed = dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)
     inverse_condition = 0.0 if failed else dpocon(factor, norm, uplo="L")[0]
-    # A system this near could be the true one, and it is singular.
-    nearest = max(max(50, diagonal.size) * _EPS, equations.stats.rounding)
-    if not inverse_condition >= nearest:
+    if not inverse_condition >= _nearest_singular(equations):
         raise _singular(equations, alpha, [])
     solution, _ = dpotrs(factor, equations.rhs * scale[:, None], lower=1)
     return solution * scale[:, None], 1.0 / inverse_condition
+
+
+def _solve_by_products(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
+    """Return the same by conjugate gradients on the scaled system."""
+    scale = _scale(equations, alpha)[:, None]
+    penalty = alpha * equations.penalty[:, None] * scale**2
+
+    def product(vectors: Array) -> Array:
+        return scale * equations.product(scale * vectors) + penalty * vectors
+
+    nearest = _nearest_singular(equations)
+    rhs = equations.rhs * scale
+    t, tol = rhs.shape[1], np.full(rhs.shape[1], _RESIDUAL)
+    # A right-hand side of data lies in the range of the data: it does not see that the
+    # system is singular. A random one does, unless the penalty excludes it.
+    if penalty.min() < nearest * rhs.shape[0] or not rhs.any():
+        probe = np.random.default_rng(0).normal(size=(rhs.shape[0], 1))
+        rhs, tol = np.hstack([rhs, probe]), np.append(tol, _PROBED)
+    found = conjugate_gradients(product, rhs, tol=tol, lowest=nearest)
+    smallest, largest = found.ritz
+    if found.flat or not smallest >= nearest * largest:
+        raise _singular(equations, alpha, [])
+    condition = largest / smallest
+    if not found.converged[:t].all():
+        residual = float(found.residual[:t].max())
+        warnings.warn(
+            f"conjugate gradients ended after {found.steps} steps with a residual of "
+            f"{residual:.1e} where {_RESIDUAL:g} was wanted: the coefficients may be "
+            f"wrong by {min(1.0, residual * condition):.0e} of their size. Use "
+            f'solver="cholesky" or raise alpha (now {alpha:g}).',
+            NotConvergedWarning,
+            stacklevel=3,
+        )
+    return found.solution[:, :t] * scale, condition
+
+
+def _scale(equations: NormalEquations, alpha: float) -> Array:
+    """Return what makes the diagonal 1 from both sides."""
+    diagonal = equations.penalised_diagonal(alpha)
+    empty = equations.constant if alpha == 0.0 else diagonal <= 0.0
+    if empty.any():
+        raise _singular(equations, alpha, np.flatnonzero(empty))
+    scale: Array = 1.0 / np.sqrt(diagonal)
+    return scale
+
+
+def _nearest_singular(equations: NormalEquations) -> float:
+    """Return the inverse condition of a system that could as well be singular."""
+    rows = max(50, equations.penalty.size)
+    return max(rows * _EPS, equations.stats.rounding)
 
 
 def _solve_together(
@@ -324,7 +415,7 @@ def _model(
             total = np.diagonal(stats.centred_target_gram)
         else:
             total = np.diagonal(stats.target_gram)
-        explained = np.einsum("dt,dt->t", solution, equations.matrix @ solution)
+        explained = np.einsum("dt,dt->t", solution, equations.product(solution))
         cross = np.einsum("dt,dt->t", solution, equations.rhs)
         rss = np.maximum(total - 2.0 * cross + explained, 0.0)
         r2 = _r2(rss, stats)

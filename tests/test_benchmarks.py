@@ -17,6 +17,7 @@ from fedridge_benchmarks.problem import client_rows, pooled_rows
 from fedridge_benchmarks.report import Results, table
 from fedridge_benchmarks.scaling import Costs, costs_of
 from fedridge_benchmarks.simulated import Simulator, simulator
+from fedridge_benchmarks.solvers import CASES, solvers
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "benchmarks" / "results"
@@ -66,6 +67,14 @@ def test_kernels_return_positive_ratios_with_their_limits():
     found = kernels.merging(4, 5) + kernels.solving(6) + kernels.alphas(6, 4)
     assert [ratio.limit for ratio in found] == [3.0, 1.5, 3.0]
     assert all(ratio.value > 0 and "against" in ratio.detail for ratio in found)
+
+
+def test_solvers_are_raced_on_systems_of_the_condition_they_name():
+    found = solvers([40])
+    assert len(found) == len(CASES)
+    assert all(ratio.value > 0 and ", d=40" in ratio.what for ratio in found)
+    well, ill = (float(ratio.detail.split("condition ")[1]) for ratio in found)
+    assert 10 * well < ill
 
 
 def test_curves_are_fitted_and_drawn(tmp_path):

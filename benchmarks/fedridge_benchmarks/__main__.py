@@ -18,6 +18,7 @@ from .measure import Ratio
 from .report import Results, table
 from .selection import selection
 from .simulated import Simulator
+from .solvers import solvers
 
 __all__ = ["main"]
 
@@ -26,7 +27,7 @@ _COVTYPE = (
     Path(__file__).resolve().parents[3] / "shared" / "data" / "covtype/covtype.csv.xz"
 )
 _CURVES = "curves"
-_LONG = ("files", "memory", "fedavg-500", "crowd")
+_LONG = ("solvers", "files", "memory", "fedavg-500", "crowd")
 _CLIENTS = (20, 50, 100, 200, 500, 1000, 2000)
 
 
@@ -82,6 +83,7 @@ def _benchmarks(simulation: Simulator) -> dict[str, Benchmark]:
         "from-rows": kernels.from_rows,
         "merging": kernels.merging,
         "solving": kernels.solving,
+        "solvers": solvers,
         "alphas": kernels.alphas,
         "selection": selection,
         "rounds": partial(simulated.rounds, simulation),
