@@ -89,7 +89,7 @@ def choose_mode(n_features: int, n_targets: int, limits: Limits) -> tuple[str, s
     >>> choose_mode(100, 1, Limits())[0], choose_mode(5000, 1, Limits())[0]
     ('oneshot', 'refine')
     >>> choose_mode(2000, 1, Limits())[1]
-    'statistics of 16.03 MB are above max_bytes, 8 MB'
+    'statistics of 16.04 MB are above max_bytes, 8 MB'
     """
     size = 8 * packed_length(n_features, n_targets)
     budget = human_bytes(limits.max_bytes)

@@ -169,6 +169,8 @@ def from_trapezoid(
     count: int | None = None,
     feature_names: Sequence[str] | None = None,
     feature_hash: str | None = None,
+    feature_map: str | None = None,
+    n_features_in: int | None = None,
 ) -> SufficientStatistics:
     """Return the statistics behind `to_trapezoid`; nothing that arrives is trusted.
 
@@ -183,7 +185,7 @@ def from_trapezoid(
         d and t.
     dtype : {"float64", "float32"}
         Type of the factor.
-    count, feature_names, feature_hash
+    count, feature_names, feature_hash, feature_map, n_features_in
         As in `SufficientStatistics.from_array`.
 
     Raises
@@ -232,6 +234,8 @@ def from_trapezoid(
         n_targets=n_targets,
         feature_hash=feature_hash,
         rounding=FACTOR_ROUNDING if rounded else 0.0,
+        feature_map=feature_map,
+        n_features_in=n_features_in,
     )
     return stats if feature_names is None else stats.with_feature_names(feature_names)
 

@@ -269,7 +269,7 @@ def damaged(**changes: Any) -> RecordDict:
         (damaged(correlations=np.full(6, 2, np.float32)), "correlations above 1: 6"),
         (damaged(correlations=np.full(6, np.nan, np.float32)), "NaN or infinite"),
         (damaged(correlations=np.full(6, -1, np.float32)), "semi-definite"),
-        (damaged(feature_hash="no hash"), "hash of the feature names is not one"),
+        (damaged(feature_hash="no hash"), "feature-hash is not a hash"),
     ],
 )
 def test_a_damaged_answer_is_refused_with_its_reason(

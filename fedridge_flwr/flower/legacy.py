@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["FedRidge"]
 
 _WAIT_SECONDS = 3600.0
+_NO_ROUND = -1
 _T = TypeVar("_T")
 
 
@@ -183,7 +184,7 @@ class FedRidge(FitResults, Strategy):
         self._asked: dict[str, None] = {}
         self._began = 0.0
         self._sent = 0
-        self._last_round = 0
+        self._last_round = _NO_ROUND
 
     # ---- fit ------------------------------------------------------------------
 
@@ -235,7 +236,7 @@ class FedRidge(FitResults, Strategy):
         if server_round > 1 and self._fit.continues:
             again = set(self._fit.wanted)
             return [c for c in _connected(client_manager) if _name(c) in again]
-        self._fit, self._last_round = new_fit(self._settings), 0
+        self._fit, self._last_round = new_fit(self._settings), _NO_ROUND
         began = time.perf_counter()
         wanted = self.min_available_clients
         if self._settings.min_clients > 1:

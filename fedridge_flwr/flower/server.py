@@ -50,6 +50,7 @@ _ALPHA_WORDS = {
     "gcv": "chosen by generalized cross-validation",
     "noise": "chosen by the noisy statistics",
 }
+_NO_ROUND = -1
 _T = TypeVar("_T")
 
 
@@ -205,7 +206,7 @@ class FedRidge(FitResults, Strategy):
         self._timeout: float | None = None
         self._sizes = MessageSizes()
         self._forms: dict[str, str] = {}
-        self._last_round = 0
+        self._last_round = _NO_ROUND
 
     # ---- one round ------------------------------------------------------------
 
@@ -308,7 +309,7 @@ class FedRidge(FitResults, Strategy):
             nodes = [node for node in map(int, self._fit.wanted) if node in connected]
         else:
             self._fit, self._forms = new_fit(self._settings), {}
-            self._last_round = 0
+            self._last_round = _NO_ROUND
             nodes = self._wait_for_nodes(grid)
             nodes = _sample(nodes, self.fraction_train, self._settings.min_clients)
             self._fit.seconds["wait"] = time.perf_counter() - began
