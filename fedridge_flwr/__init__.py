@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from .advice import Recommendation, recommend
 from .errors import (
     DataError,
     FedRidgeError,
@@ -75,12 +76,14 @@ __all__ = [
     "PrivateStatistics",
     "ProtocolError",
     "RandomFourierFeatures",
+    "Recommendation",
     "RidgeClient",
     "RidgeModel",
     "SingularSystemError",
     "Standardize",
     "StatisticsError",
     "SufficientStatistics",
+    "recommend",
     "ridge_client_app",
     "select_alpha",
     "solve",

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .advice import better_mode
 from .errors import FedRidgeError, NotEnoughClientsError
 from .features import FeatureMap
 from .fold import Contribution, Fold
@@ -218,6 +219,22 @@ class OneShotFit:
             spectrum=None if exact is None else spectrum(exact, model),
             wire_error=None if exact is None else _wire_error(exact, model),
             selection=None if self.selection is None else self.selection.to_dict(),
+            advice=self._advice(total),
+        )
+
+    def _advice(self, total: Contribution) -> str:
+        """Return what would have been better, if something would."""
+        clients = len(self.fold.participants)
+        count = getattr(total, "count", 0) // max(clients, 1)
+        if isinstance(total, PrivateStatistics) or not count:
+            return ""
+        return better_mode(
+            "oneshot",
+            total.n_features,
+            count,
+            clients,
+            total.n_targets,
+            self.settings.max_bytes,
         )
 
     @property

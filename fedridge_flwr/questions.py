@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from .costs import BUDGET, oneshot_bytes
 from .errors import FedRidgeError
 from .privacy.curator import Request
 from .rows import Array
-from .statistics import packed_length
 from .words import human_bytes
 
 __all__ = [
@@ -37,7 +37,7 @@ class Limits:
         Most features of which the server can hold a matrix of d x d.
     """
 
-    max_bytes: int = 8_000_000
+    max_bytes: int = BUDGET
     max_features: int = 20_000
 
 
@@ -91,7 +91,7 @@ def choose_mode(n_features: int, n_targets: int, limits: Limits) -> tuple[str, s
     >>> choose_mode(2000, 1, Limits())[1]
     'statistics of 16.04 MB are above max_bytes, 8 MB'
     """
-    size = 8 * packed_length(n_features, n_targets)
+    size = oneshot_bytes(n_features, n_targets)
     budget = human_bytes(limits.max_bytes)
     if size <= limits.max_bytes:
         return "oneshot", (

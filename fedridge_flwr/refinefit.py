@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .advice import better_mode
 from .errors import NotConvergedWarning, NotEnoughClientsError, ProtocolError
 from .fold import Contribution
 from .model import RidgeModel
@@ -237,6 +238,14 @@ class RefineFit(OneShotFit):
         )
         self._hand_on(model)
         return model
+
+    def _advice(self, total: Contribution) -> str:
+        if self.steps is None or self.settings.mode == "auto":
+            return ""
+        members, settings = self.members.values(), self.settings
+        rows = sum(member.opening.count for member in members) // len(members)
+        d, t, budget = total.n_features, total.n_targets, settings.max_bytes
+        return better_mode(self.mode, d, max(rows, 1), len(members), t, budget)
 
     def _report(self, total: Contribution, model: RidgeModel) -> FitReport:
         report = super()._report(total, model)

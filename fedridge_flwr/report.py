@@ -101,6 +101,8 @@ class FitReport:
         then noisy, or None.
     refinement : Refinement or None
         How the rounds went, if there were several.
+    advice : str
+        What would have been better, if something would.
     """
 
     participants: list[str]
@@ -122,6 +124,7 @@ class FitReport:
     evaluation_failures: dict[str, str] = field(default_factory=dict)
     privacy: PrivacyReport | None = None
     refinement: Refinement | None = None
+    advice: str = ""
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -182,6 +185,8 @@ class FitReport:
             rows.append(("evaluation", found))
         if self.privacy is not None:
             rows += self.privacy.rows()
+        if self.advice:
+            rows.append(("advice", self.advice))
         width = max(10, *(len(name) for name, _ in rows))
         lines = [self._title()]
         lines += [f"  {name:<{width}}  {value}" for name, value in rows]

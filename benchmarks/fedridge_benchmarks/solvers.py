@@ -18,7 +18,7 @@ __all__ = ["Case", "solvers"]
 
 
 class Case(NamedTuple):
-    """A system in words, rows per feature, variances i^-decay, alpha, and limits by d."""
+    """A system in words, rows per feature, variances i^-decay, alpha, limits by d."""
 
     words: str
     rows: int
