@@ -52,6 +52,13 @@ PROJECT = Path(__file__).resolve().parent.parent
         ({"cv": "loo"}, "cv must be one of server, clients, gcv"),
         ({"alphas": "a, b"}, "alphas must be .auto. or numbers like"),
         ({"wire-dtype": "float16"}, "wire-dtype must be one of float64, float32"),
+        ({"mode": "fast"}, "mode must be one of oneshot, refine, cg, auto"),
+        ({"feature-map": "fourier"}, "feature-map: fourier needs n_components"),
+        ({"feature-map": "magic 3"}, "feature-map: there is no feature map 'magic'"),
+        (
+            {"feature-map": "polynomial 2", "compare-rounds": 3},
+            "0 with a feature-map",
+        ),
         ({"epsilon": -1.0}, "epsilon must be a number of at least 0"),
         ({"epsilon": 1.0}, "x_norm_bound must be a number above"),
         ({"epsilon": 1.0, "x-norm-bound": 1.0}, "y_bound must be a number above"),

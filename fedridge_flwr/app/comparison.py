@@ -14,11 +14,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 
+from ..features import FeatureMap
 from ..flower import FedRidge
 from ..flower.arrays import decode_arrays, model_from_arrays
 from ..flower.exchange import ask, log
 from ..flower.sizes import CountingGrid
 from ..model import RidgeModel
+from ..report import FitReport
 from ..words import human_bytes, text_table
 from .settings import AppSettings
 from .task import ClientRows, largest_curvature
@@ -54,15 +56,15 @@ def warm_up(grid: Grid) -> None:
 
 
 def run_oneshot(strategy: FedRidge, grid: Grid, rows: ClientRows | None = None) -> Run:
-    """Run the one round, or the rounds of a private refinement."""
+    """Run the one round, or the rounds of a refinement."""
     counting, began = CountingGrid(grid), time.perf_counter()
     strategy.start(counting, timeout=_TIMEOUT)
     seconds = time.perf_counter() - began
     mse = [] if rows is None else [test_error(strategy.model_, rows)]
-    privacy = strategy.report_.privacy
+    name, rounds = _what_it_was(strategy.report_)
     return Run(
-        method="One-Shot (FedRidge)" if privacy is None else "FedRidge, private",
-        rounds=1 if privacy is None else privacy.releases,
+        method=name,
+        rounds=rounds,
         model=strategy.model_,
         bytes_up=counting.bytes_up,
         bytes_down=counting.bytes_down,
@@ -70,6 +72,14 @@ def run_oneshot(strategy: FedRidge, grid: Grid, rows: ClientRows | None = None) 
         mse_by_round=mse,
         bytes_by_round=[counting.bytes_up + counting.bytes_down],
     )
+
+
+def _what_it_was(report: FitReport) -> tuple[str, int]:
+    if report.privacy is not None:
+        return "FedRidge, private", report.privacy.releases
+    if report.refinement is not None:
+        return f"FedRidge, {report.refinement.mode}", report.refinement.rounds
+    return "One-Shot (FedRidge)", 1
 
 
 def run_iterative(
@@ -135,12 +145,15 @@ def _strategy(name: str, n_clients: int) -> Strategy:
     return FedAvg(**settings)
 
 
-def pooled_ridge(settings: AppSettings, rows: ClientRows) -> Run:
+def pooled_ridge(
+    settings: AppSettings, rows: ClientRows, feature_map: FeatureMap | None = None
+) -> Run:
     """Run scikit-learn's Ridge on the pooled rows: what everybody is held against."""
     from sklearn.linear_model import Ridge
 
     began = time.perf_counter()
-    ridge = Ridge(alpha=settings.alpha).fit(rows.X, rows.y)
+    X = rows.X if feature_map is None else feature_map.transform(rows.X)
+    ridge = Ridge(alpha=settings.alpha).fit(X, rows.y)
     seconds = time.perf_counter() - began
     model = RidgeModel(
         coef=np.asarray(ridge.coef_),
@@ -148,6 +161,8 @@ def pooled_ridge(settings: AppSettings, rows: ClientRows) -> Run:
         alpha=settings.alpha,
         n_rows=len(rows.X),
     )
+    if feature_map is not None:
+        model = model.with_feature_map(feature_map, rows.X.shape[1])
     mse = test_error(model, rows)
     return Run("Pooled ridge (scikit-learn)", 0, model, 0, 0, seconds, [mse], [0])
 
@@ -225,10 +240,11 @@ def draw_comparison(runs: list[Run], title: str, path: Path) -> None:
     for run in methods:
         rounds = np.arange(1, len(run.mse_by_round) + 1)
         for axis, cost in ((left, rounds), (right, run.bytes_by_round)):
-            if run.rounds == 1:
+            if run.method not in colours:
+                cost = [run.rounds] if axis is left else cost
                 axis.plot(cost, run.mse_by_round, "*", ms=15, color="#2ca02c", zorder=3)
                 axis.annotate(
-                    "One-Shot",
+                    "One-Shot" if run.rounds == 1 else run.method,
                     (cost[0], run.mse_by_round[0]),
                     xytext=(8, 8),
                     textcoords="offset points",

@@ -49,6 +49,8 @@ def main(grid: Grid, context: Context) -> None:
         cv=settings.cv or None,
         wire_dtype=settings.wire_dtype,
         privacy=settings.privacy(),
+        mode=settings.mode,
+        feature_map=settings.mapping(),
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
     )
@@ -60,11 +62,13 @@ def main(grid: Grid, context: Context) -> None:
             run_iterative(name, grid, settings, n_clients, rows)
             for name in ("FedAvg", "FedProx")
         ]
-    runs.append(pooled_ridge(settings, rows))
+    runs.append(pooled_ridge(settings, rows, strategy.model_.feature_map))
 
     table = comparison_table(runs, rows)
     facts = _facts(settings, n_clients, rows)
     parts = [strategy.model_.summary(), table, facts]
+    if strategy.report_.refinement is not None or strategy.report_.advice:
+        parts.insert(1, str(strategy.report_))
     if strategy.report_.privacy is not None:
         parts.insert(1, f"Privacy\n{strategy.report_.privacy}")
     print("\n" + "\n\n".join(parts) + "\n", flush=True)

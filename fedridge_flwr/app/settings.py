@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from ..compact import WIRE_DTYPES
 from ..errors import FedRidgeError
+from ..features import FeatureMap
 from ..privacy import DifferentialPrivacy
+from ..questions import MODES
 
 __all__ = ["AppSettings", "read_settings"]
 
@@ -26,6 +28,8 @@ class AppSettings:
     alphas: str = ""
     cv: str = ""
     wire_dtype: str = "float64"
+    mode: str = "oneshot"
+    feature_map: str = ""
     epsilon: float = 0.0
     delta: float = 1e-5
     x_norm_bound: float = 0.0
@@ -50,6 +54,15 @@ class AppSettings:
         except ValueError:
             _refuse("alphas", '"auto" or numbers like "0.1, 1, 10"', self.alphas)
             raise
+
+    def mapping(self) -> FeatureMap | None:
+        """Return the feature map asked for, if there is one."""
+        if not self.feature_map:
+            return None
+        try:
+            return FeatureMap.from_text(self.feature_map)
+        except FedRidgeError as error:
+            raise FedRidgeError(f"run-config feature-map: {error}") from None
 
     def privacy(self) -> DifferentialPrivacy | None:
         """Return the privacy asked for; epsilon 0 asks for none."""
@@ -101,6 +114,8 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         alphas=text("alphas", defaults.alphas),
         cv=text("cv", defaults.cv),
         wire_dtype=text("wire-dtype", defaults.wire_dtype),
+        mode=text("mode", defaults.mode),
+        feature_map=text("feature-map", defaults.feature_map),
         epsilon=number("epsilon", defaults.epsilon, 0.0),
         delta=number("delta", defaults.delta, 0.0, 1.0),
         x_norm_bound=number("x-norm-bound", defaults.x_norm_bound, 0.0),
@@ -120,7 +135,16 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         _refuse("cv", f"one of {', '.join(METHODS)}, or empty", settings.cv)
     if settings.wire_dtype not in WIRE_DTYPES:
         _refuse("wire-dtype", f"one of {', '.join(WIRE_DTYPES)}", settings.wire_dtype)
+    if settings.mode not in MODES:
+        _refuse("mode", f"one of {', '.join(MODES)}", settings.mode)
     settings.candidates()
+    if settings.mapping() is not None and settings.compare_rounds:
+        _refuse(
+            "compare-rounds",
+            "0 with a feature-map: FedAvg here fits the columns as they are (the "
+            "kernels experiment in simulations/ has FedAvg on the same features)",
+            settings.compare_rounds,
+        )
     if settings.privacy() is not None and settings.compare_rounds:
         _refuse(
             "compare-rounds",
