@@ -224,18 +224,12 @@ class OneShotFit:
 
     def _advice(self, total: Contribution) -> str:
         """Return what would have been better, if something would."""
-        clients = len(self.fold.participants)
-        count = getattr(total, "count", 0) // max(clients, 1)
-        if isinstance(total, PrivateStatistics) or not count:
+        if isinstance(total, PrivateStatistics | Openings) or not total.count:
             return ""
-        return better_mode(
-            "oneshot",
-            total.n_features,
-            count,
-            clients,
-            total.n_targets,
-            self.settings.max_bytes,
-        )
+        clients = len(self.fold.participants)
+        rows = max(total.count // clients, 1)
+        d, t, budget = total.n_features, total.n_targets, self.settings.max_bytes
+        return better_mode("oneshot", d, rows, clients, t, budget)
 
     @property
     def awaits_losses(self) -> bool:

@@ -223,7 +223,7 @@ class RidgeClient(NumPyClient):
         """Return what is asked for, in the fewest bytes, and the schema beside it."""
         if isinstance(question, Request):
             return self._release(question, feature_map)
-        rows = map_rows(self._exact_rows(), feature_map)
+        rows = _mapped(self._exact_rows(), feature_map)
         if isinstance(question, AskColumns):
             columns = ColumnMoments.from_rows(rows)
             return self._told(COLUMNS, {"columns": columns.to_array()}, rows)
@@ -264,7 +264,7 @@ class RidgeClient(NumPyClient):
             )
         keep_to_own_cores()
         X, y, weight = self._train_rows
-        rows = map_rows(check_rows(as_numbers(X), as_numbers(y), weight), feature_map)
+        rows = _mapped(check_rows(as_numbers(X), as_numbers(y), weight), feature_map)
         found = self._curator.answer(request, rows)
         fields = wire.schema_fields(wire.PRIVATE, rows, self.share_feature_names)
         return wire.Answer({"release": found}, 1, fields)
@@ -474,6 +474,13 @@ def _answer_evaluate(message: Message, desk: _Desk) -> Message:
         return wire.evaluation_reply(own.score_model(model, digest, feature_map))
 
     return Message(_or_refusal(reply, desk, config), reply_to=message)
+
+
+def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
+    """Return rows behind the server's map, of which the client's log shall know."""
+    if feature_map is not None:
+        log.info("Rows go through %s.", feature_map.describe(rows.n_features))
+    return map_rows(rows, feature_map)
 
 
 def _check_vectors(vectors: Array, rows: Rows) -> None:
