@@ -13,15 +13,17 @@ from generators import paper_clients
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+HIGH_DIMENSION = (ROOT / "docs" / "high-dimension.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def block_with(language: str, words: str) -> str:
-    (found,) = (block for block in blocks(language) if words in block)
+def block_with(language: str, words: str, text: str = README) -> str:
+    (found,) = (block for block in blocks(language, text) if words in block)
     return found
 
 
@@ -39,7 +41,8 @@ def run(code: str, **names: Any) -> dict[str, Any]:
 
 def test_every_python_block_is_run_by_a_test_here() -> None:
     markers = ("# client_app.py", "# server_app.py", "# choose alpha", "# Phase 1")
-    markers += ("# private server", "# private client")
+    markers += ("# private server", "# private client", "# many features")
+    markers += ("# not linear",)
     assert all(any(m in block for m in markers) for block in blocks("python"))
     assert len(blocks("python")) == len(markers)
 
@@ -68,6 +71,24 @@ def test_the_private_snippets_run(tmp_path: Any, capsys: Any) -> None:
     assert all(ledger.spent(f"clinic-{k}").releases == 1 for k in range(5))
     X, y = load_diabetes(return_X_y=True)
     assert server["strategy"].model_.score(X, y - 150.0) > 0.1
+
+
+def test_the_snippets_about_many_features_run(capsys: Any) -> None:
+    from fedridge_flwr import FedRidge, ridge_client_app
+
+    grid = InProcessGrid.of_app(ridge_client_app(load_data), 4)
+    run(block_with("python", "# many features"), FedRidge=FedRidge, grid=grid)
+    assert "One-shot federated ridge" in capsys.readouterr().out
+    X, y = load_diabetes(return_X_y=True)
+    for text, words in ((README, "# not linear"), (HIGH_DIMENSION, "# nonlinear")):
+        found = run(block_with("python", words, text), grid=grid, X=X)
+        model = found["strategy"].model_
+        mapped = model.feature_map.transform(X)
+        ridge = Ridge(alpha=model.alpha_).fit(mapped, y)
+        np.testing.assert_allclose(model.predict(X), ridge.predict(mapped), rtol=1e-9)
+    run(block_with("python", "# advice", HIGH_DIMENSION))
+    assert "| refine" in capsys.readouterr().out
+    assert len(blocks("python", HIGH_DIMENSION)) == 2
 
 
 def test_the_three_lines_that_choose_alpha_run(tmp_path: Any, monkeypatch: Any) -> None:
