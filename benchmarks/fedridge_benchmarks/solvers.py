@@ -34,7 +34,7 @@ CASES = [
     Case("ill conditioned", 2, 1.0, 0.01, {}),
 ]
 _WIDTHS = (500, 1000, 2000, 4000)
-_AT_MOST = 20.0
+_AT_MOST = 30.0
 
 
 def statistics(case: Case, features: int) -> SufficientStatistics:
