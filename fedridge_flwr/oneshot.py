@@ -155,6 +155,8 @@ class OneShotFit:
         if self._awaits_columns:
             self._agree_on_map()
             return None
+        if self.roll is self.fold:
+            self.refuse_silent(self.columns.participants, "not connected any more")
         return self._finish()
 
     def _agree_on_map(self) -> None:
@@ -220,7 +222,13 @@ class OneShotFit:
             wire_error=None if exact is None else _wire_error(exact, model),
             selection=None if self.selection is None else self.selection.to_dict(),
             advice=self._advice(total),
+            feature_map=self._map_in_words(),
         )
+
+    def _map_in_words(self) -> str:
+        if self.feature_map is None:
+            return ""
+        return self.feature_map.describe(self._raw_features)
 
     def _advice(self, total: Contribution) -> str:
         """Return what would have been better, if something would."""

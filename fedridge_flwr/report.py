@@ -101,6 +101,9 @@ class FitReport:
         then noisy, or None.
     refinement : Refinement or None
         How the rounds went, if there were several.
+    feature_map : str
+        What every client did to its columns first, if it did something; `n_features`
+        are the features that came of it.
     advice : str
         What would have been better, if something would.
     """
@@ -124,6 +127,7 @@ class FitReport:
     evaluation_failures: dict[str, str] = field(default_factory=dict)
     privacy: PrivacyReport | None = None
     refinement: Refinement | None = None
+    feature_map: str = ""
     advice: str = ""
 
     @property
@@ -156,6 +160,7 @@ class FitReport:
         rows = [
             ("clients", f"{len(self.participants)} in, {len(self.failures)} out"),
             ("data", f"{size}, {counted(self.n_targets, 'target')}"),
+            *([("map", self.feature_map)] if self.feature_map else []),
             ("alpha", self._alpha_in_words()),
             (
                 "bytes",

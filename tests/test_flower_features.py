@@ -254,6 +254,18 @@ def close_to_pooled_projection(model: RidgeModel) -> None:
     np.testing.assert_allclose(model.predict(X), ridge.predict(mapped), rtol=1e-10)
 
 
+def test_a_node_that_goes_away_after_the_first_round_is_named():
+    grid = InProcessGrid.of_app(NATIVE, K)
+    everybody = grid.get_node_ids
+    grid.get_node_ids = lambda: [  # type: ignore[method-assign]
+        node for node in everybody() if node != 1001 or not grid.sent
+    ]
+    strategy = fit(FedRidge(feature_map=Standardize(), min_available_nodes=K), grid)
+    assert strategy.report_.failures == {"1001": "not connected any more"}
+    close_to_pooled(strategy.model_, [0, 2, 3, 4])
+    assert "map         6 standardised" in str(strategy.report_)
+
+
 def test_too_few_for_the_first_round():
     def load(context: Any) -> Any:
         raise OSError("no such table")

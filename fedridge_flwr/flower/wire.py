@@ -339,7 +339,9 @@ def read_fields(
     feature_map: FeatureMap | None = None,
 ) -> Any:
     """Return what is given by arrays and what travels beside them."""
-    if PROTOCOL_KEY not in fields and feature_map is None:
+    if PROTOCOL_KEY not in fields:
+        if feature_map is not None:
+            raise ProtocolError("knows nothing of the feature map that is asked for.")
         return _plain(arrays, count)
     if fields.get(PROTOCOL_KEY) != PROTOCOL:
         raise ProtocolError(
