@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from .costs import (
     BUDGET,
+    MATRICES,
+    MEMORY,
     cg_bytes,
     cg_rounds,
     fedavg_bytes,
@@ -24,13 +26,13 @@ from .words import human_bytes, text_table
 
 __all__ = ["Alternative", "Recommendation", "better_mode", "recommend"]
 
-_MEMORY = 16e9
 _FEDAVG_ROUNDS = 200
 _PRIVATE_ROUNDS = 20
 _SEVERAL_ROUNDS = 20
 _DELTA = 1e-5
 _CLEAR_SIGNAL = 10.0
 _PROJECTED = 0.4
+_LARGEST_BUDGET = 1e18
 _MEASURED = "measured at d=1000, 20 clients of 500 rows; an estimate elsewhere"
 
 
@@ -96,7 +98,7 @@ def recommend(
     *,
     t: int = 1,
     budget: float = BUDGET,
-    memory: float = _MEMORY,
+    memory: float = MEMORY,
 ) -> Recommendation:
     """Recommend a method for K clients of n rows and d features.
 
@@ -149,7 +151,7 @@ def recommend(
     for name, number, lowest, highest in (
         ("epsilon", epsilon, 1e-6, 1e6),
         ("spectrum", spectrum, 0.0, 10.0),
-        ("budget", budget, 1.0, 1e18),
+        ("budget", budget, 1.0, _LARGEST_BUDGET),
         ("memory", memory, 1.0, 1e18),
     ):
         if number is not None:
@@ -183,7 +185,7 @@ def better_mode(
     'mode="oneshot": exact in one round, and 42.02 kB per client are within the budget \
 of 8 MB.'
     """
-    advice = recommend(d, n, K, t=t, budget=budget)
+    advice = recommend(d, n, K, t=t, budget=min(budget, _LARGEST_BUDGET))
     if advice.method in (mode, "projection", "iterative"):
         return ""
     return f'mode="{advice.method}": {advice.reason}'
@@ -238,14 +240,14 @@ class _Case:
     def exact_advice(self, table: dict[str, Alternative]) -> tuple[str, str]:
         once, refine, cg = table["oneshot"], table["refine"], table["cg"]
         payload = human_bytes(once.bytes_per_client)
-        holds = 20 * self.d**2 <= self.memory
+        holds = MATRICES * self.d**2 <= self.memory
         if once.bytes_per_client <= self.budget and holds:
             return "oneshot", (
                 f"exact in one round, and {payload} per client are within the budget "
                 f"of {human_bytes(self.budget)}.{self._few_rows()}"
             )
         saves = refine.bytes_per_client < once.bytes_per_client
-        if self.affords(refine.rounds) and 24 * self.d**2 <= self.memory and saves:
+        if self.affords(refine.rounds) and holds and saves:
             return "refine", (
                 f"exact in about {refine.rounds} rounds and "
                 f"{human_bytes(refine.bytes_per_client)} per client, where one shot "
@@ -255,7 +257,8 @@ class _Case:
             return "cg", (
                 f"{self.d} x {self.d} numbers do not fit the server's "
                 f"{human_bytes(self.memory)}; conjugate gradients are exact and need "
-                f"vectors only, in about {cg.rounds:,} rounds ({_MEASURED})."
+                f"vectors only, in about {cg.rounds:,} rounds ({_MEASURED}); set "
+                "max_rounds accordingly."
             )
         if holds:
             return "oneshot", (

@@ -18,6 +18,9 @@ from .trapezoid import factor_bytes, fewer_numbers
 
 __all__ = [
     "BUDGET",
+    "MATRICES",
+    "MEMORY",
+    "MOST_FEATURES",
     "cg_bytes",
     "cg_rounds",
     "fedavg_bytes",
@@ -32,7 +35,17 @@ __all__ = [
 BUDGET = 8_000_000
 """Bytes per client up to which one round is worth more than fewer bytes."""
 
+MEMORY = 16e9
+"""Bytes that a server is taken to have for matrices, if it does not say."""
+
+MATRICES = 24
+"""Bytes that it needs for every entry of a matrix of d x d: three of them at once."""
+
+MOST_FEATURES = math.isqrt(int(MEMORY / MATRICES))
+"""Features of which such a server can hold matrices of d x d."""
+
 _SPECTRA = (0.0, 1.0, 2.0)
+_STEEPEST = 3.0
 _REFINE_ROUNDS = (5.0, 6.0, 18.0)
 _CG_ROUNDS = (20.0, 161.0, 1318.0)
 _UNKNOWN_SPECTRUM = 1.0
@@ -104,7 +117,7 @@ def refine_rounds(spectrum: float | None) -> int:
     """Return about how many vector rounds preconditioned refinement needs.
 
     Between what was measured (0, 1, 2: 5, 6, 18 rounds), the logarithm is interpolated;
-    beyond, it goes on. An unknown spectrum counts as 1.
+    beyond, it goes on, up to 3. An unknown spectrum counts as 1.
 
     Examples
     --------
@@ -126,7 +139,7 @@ def cg_rounds(spectrum: float | None) -> int:
 
 
 def _interpolated(spectrum: float | None, measured: Sequence[float]) -> int:
-    place = _UNKNOWN_SPECTRUM if spectrum is None else spectrum
+    place = min(_UNKNOWN_SPECTRUM if spectrum is None else spectrum, _STEEPEST)
     k = 0 if place < _SPECTRA[1] else 1
     growth = math.log(measured[k + 1] / measured[k])
     rounds = measured[k] * math.exp(growth * (place - _SPECTRA[k]))

@@ -36,6 +36,8 @@ Order = NDArray[np.int32]
 # Rows of a factor of unit columns below this add less to a correlation than float64
 # can hold.
 _NOTHING = 1e-9
+# In correlations themselves, rounding hides what is smaller than this.
+_NOTHING_SQUARED = 1e-13
 
 
 def factor_of_rows(unit: Array) -> tuple[Array, Order]:
@@ -74,7 +76,7 @@ def factor_of_matrix(correlations: Array) -> tuple[Array, Order]:
     (array([[1. , 0.6],
            [0. , 0.8]]), array([0, 1], dtype=int32))
     """
-    factor, pivots, rank, _ = dpstrf(correlations, lower=0)
+    factor, pivots, rank, _ = dpstrf(correlations, tol=_NOTHING_SQUARED, lower=0)
     return np.triu(factor)[:rank], (pivots - 1).astype(np.int32)
 
 

@@ -76,6 +76,7 @@ class OneShotFit:
     columns: Roll = field(default_factory=Roll)
     feature_map: FeatureMap | None = field(init=False)
     _n_features_in: int | None = None
+    _feature_hash: str | None = None
 
     def __post_init__(self) -> None:
         """Start with nobody."""
@@ -200,6 +201,7 @@ class OneShotFit:
         if total is None or len(self.fold.participants) < settings.min_clients:
             raise NotEnoughClientsError(_too_few(self.fold, settings))
         self._n_features_in = getattr(total, "n_features_in", None)
+        self._feature_hash = getattr(total, "feature_hash", None)
         names = settings.feature_names
         if names is not None and isinstance(total, SufficientStatistics):
             total = total.with_feature_names(names)
@@ -370,7 +372,7 @@ class OneShotFit:
 
     def schema(self) -> dict[str, str]:
         """Return what a client needs to know to see if its columns are the model's."""
-        known = getattr(self.statistics, "feature_hash", None)
+        known = self._feature_hash
         if known is None and self.settings.feature_names is not None:
             known = hash_names(self.settings.feature_names)
         return {} if known is None else {"feature-hash": known}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .costs import BUDGET, oneshot_bytes
+from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 from .errors import FedRidgeError
 from .privacy.curator import Request
 from .rows import Array
@@ -38,7 +38,7 @@ class Limits:
     """
 
     max_bytes: int = BUDGET
-    max_features: int = 20_000
+    max_features: int = MOST_FEATURES
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,8 @@ from .model import RidgeModel
 from .oneshot import OneShotFit
 from .questions import AskOpening, AskProduct, Question, choose_mode
 from .refine import ConjugateSteps, Opening, Openings, System
-from .refine.answers import (
-    check_factor,
-    check_positive,
-    check_product,
-    check_symmetric,
-)
-from .report import FitReport, Refinement
+from .refine.answers import Told, check_product, sizes_of
+from .report import FitReport, Refinement, error_in_words
 from .roll import Roll
 from .rows import Array
 from .words import human_bytes
@@ -44,16 +39,19 @@ class _Member:
 
     opening: Opening
     image: Array
-    last: tuple[Array, Array] | None = None
+    largest: Array
+    last: Told | None = None
 
-    def check(self, directions: Array, product: Array) -> Array:
-        """Return a product that can be this client's."""
-        found = check_product(product, directions)
-        check_positive(self.opening, directions, found)
-        check_factor(self.opening, directions, found)
-        if self.last is not None:
-            check_symmetric(self.opening, (directions, found), self.last)
-        return found
+    def check(self, directions: Array, product: Array, solution: Array) -> Array:
+        """Return a product that can be this client's.
+
+        It must fit to the last one, and to what all of them together say.
+        """
+        # Rounding goes by the largest that the solution has ever been.
+        self.largest = np.maximum(self.largest, sizes_of(self.opening, solution))
+        earlier = [Told(solution, self.image, self.largest)]
+        earlier += [] if self.last is None else [self.last]
+        return check_product(self.opening, directions, product, earlier)
 
 
 @dataclass
@@ -65,6 +63,7 @@ class RefineFit(OneShotFit):
     steps: ConjugateSteps | None = None
     products: Roll = field(default_factory=Roll)
     dropped: dict[str, str] = field(default_factory=dict)
+    repeated: list[str] = field(default_factory=list)
     trace: list[float] = field(default_factory=list)
     rounds: int = 0
     mode: str = ""
@@ -95,7 +94,7 @@ class RefineFit(OneShotFit):
         asked = len(self.members) + len(self.fold.failures) + len(self.dropped)
         spent = (self.bytes_up + self.bytes_down) / max(asked, 1)
         return (
-            f"{self.mode}: round {self.rounds}, estimated relative error "
+            f"{self.mode}: round {self.rounds}, {error_in_words(self.mode)} "
             f"{self.steps.estimate:.1e} (until {self.settings.tol:g}), "
             f"{human_bytes(spent)} per client so far"
         )
@@ -141,7 +140,7 @@ class RefineFit(OneShotFit):
     def _open(self, openings: Openings) -> None:
         shape = (openings.n_features, openings.n_targets)
         self.members = {
-            client: _Member(opening, np.zeros(shape))
+            client: _Member(opening, np.zeros(shape), np.zeros(shape[1]))
             for client, opening in openings.of.items()
         }
         self._build(start=None)
@@ -177,7 +176,7 @@ class RefineFit(OneShotFit):
         if steps is None or self.system is None:  # pragma: no cover - asked before
             return
         directions, active = steps.directions, steps.active
-        products = self._checked_products(directions)
+        products = self._checked_products(directions, steps.solution)
         lost = [client for client in self.members if client not in products]
         if lost:
             self._drop(lost)
@@ -188,16 +187,19 @@ class RefineFit(OneShotFit):
         for client, product in products.items():
             member = self.members[client]
             member.image[:, active] += product * lengths[active]
-            member.last = (directions, product)
+            sizes = sizes_of(member.opening, directions)
+            member.last = Told(directions, product, sizes)
+        self.repeated += self.products.repeated
         self.products = Roll()
 
-    def _checked_products(self, directions: Array) -> dict[str, Array]:
+    def _checked_products(self, directions: Array, solution: Array) -> dict[str, Array]:
         found: dict[str, Array] = {}
         for client, product in list(self.products.parts.items()):
             if client not in self.members:
                 continue
             try:
-                found[client] = self.members[client].check(directions, product)
+                member = self.members[client]
+                found[client] = member.check(directions, product, solution)
             except ProtocolError as error:
                 self.products.reject(client, str(error))
         return found
@@ -225,7 +227,7 @@ class RefineFit(OneShotFit):
         if not steps.converged:
             ended = steps.ended or f"max_rounds={self.settings.max_rounds} was reached"
             warnings.warn(
-                f"the refinement ended with an estimated relative error of "
+                f"the fit ended with a {error_in_words(self.mode)} of "
                 f"{steps.estimate:.1e}, above tol={self.settings.tol:g}: {ended}. "
                 "Raise max_rounds or alpha, or drop nearly dependent columns.",
                 NotConvergedWarning,
@@ -251,6 +253,7 @@ class RefineFit(OneShotFit):
         report = super()._report(total, model)
         report.participants = [c for c in report.participants if c not in self.dropped]
         report.failures = {**report.failures, **self.dropped}
+        report.repeated = list(dict.fromkeys([*report.repeated, *self.repeated]))
         if self.steps is not None:
             report.refinement = Refinement(
                 mode=self.mode,

@@ -15,7 +15,7 @@ from .words import counted, human_bytes
 if TYPE_CHECKING:
     import os
 
-__all__ = ["FitReport", "Refinement"]
+__all__ = ["FitReport", "Refinement", "error_in_words"]
 
 _SHOWN_FAILURES = 20
 
@@ -33,7 +33,8 @@ class Refinement:
     rounds : int
         Rounds, the first included.
     estimates : list of float
-        Estimated relative error after every round.
+        Estimated relative error after every round; in "cg" a relative residual, which
+        is kinder where the system is badly conditioned.
     tol : float
         Where it was to stop.
     converged : bool
@@ -50,12 +51,17 @@ class Refinement:
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the report."""
         mode = f"{self.mode} (auto: {self.why})" if self.why else self.mode
-        reached = f"estimated relative error {self.estimates[-1]:.1e}"
+        reached = f"{error_in_words(self.mode)} {self.estimates[-1]:.1e}"
         verdict = "" if self.converged else ", NOT what was asked for"
         return [
             ("mode", f"{mode}, {counted(self.rounds, 'round')}"),
             ("accuracy", f"{reached} (tol {self.tol:g}){verdict}"),
         ]
+
+
+def error_in_words(mode: str) -> str:
+    """Return what the estimate of a mode is."""
+    return "estimated relative error" if mode == "refine" else "relative residual"
 
 
 @dataclass

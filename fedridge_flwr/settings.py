@@ -63,7 +63,7 @@ class FitSettings:
             )
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
-        if self.mode in ("refine", "cg"):
+        if self.mode != "oneshot":
             check_rounds_settings(self)
         if self.one_standard_error and self.selection in (None, "gcv"):
             raise FedRidgeError(
@@ -121,6 +121,12 @@ class FitSettings:
 def check_rounds_settings(settings: FitSettings) -> None:
     """Refuse what needs all statistics, which are not sent in several rounds."""
     mode = settings.mode
+    if settings.max_rounds < 2:
+        raise FedRidgeError(
+            f'mode="{mode}" needs max_rounds of 2 or more, got {settings.max_rounds}.'
+        )
+    if mode == "auto":
+        return
     if settings.selection is not None:
         raise FedRidgeError(
             f'alpha cannot be chosen with mode="{mode}", which never has the '
@@ -130,10 +136,6 @@ def check_rounds_settings(settings: FitSettings) -> None:
         raise FedRidgeError(
             f'wire_dtype="{settings.wire_dtype}" is for mode="oneshot"; mode="{mode}" '
             "sends vectors of float64, and all else as small as it may be."
-        )
-    if settings.max_rounds < 2:
-        raise FedRidgeError(
-            f'mode="{mode}" needs max_rounds of 2 or more, got {settings.max_rounds}.'
         )
 
 

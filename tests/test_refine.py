@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedridge_flwr import SufficientStatistics
+from fedridge_flwr.costs import MOST_FEATURES
 from fedridge_flwr.errors import (
     DataError,
     FedRidgeError,
@@ -486,7 +487,7 @@ def test_auto_changes_its_mind_at_its_limits(d, t, max_bytes):
     mode, why = choose_mode(d, t, Limits(max_bytes))
     fits = 8 * packed_length(d, t) <= max_bytes
     assert (mode == "oneshot") == fits
-    assert (mode == "cg") == (not fits and d > 20_000)
+    assert (mode == "cg") == (not fits and d > MOST_FEATURES)
     assert ("within" in why) == fits
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
@@ -27,6 +28,7 @@ from flwr.compat.common.recorddict_compat import (
 )
 from numpy.typing import NDArray
 
+from ..costs import MOST_FEATURES
 from ..encoding import encode_rows
 from ..errors import DataError, PrivacyError, ProtocolError
 from ..features import ColumnMoments, FeatureMap, map_rows
@@ -39,6 +41,7 @@ from ..questions import AskColumns, AskOpening, AskProduct, Question
 from ..refine import Opening, centred_product
 from ..rows import Array, Rows, as_numbers, check_rows
 from ..statistics import SufficientStatistics, hash_names
+from ..words import counted
 from . import wire
 from .arrays import decode_array, decode_arrays, held_out_from_arrays, model_from_arrays
 from .cores import keep_to_own_cores
@@ -231,9 +234,12 @@ class RidgeClient(NumPyClient):
             _check_vectors(question.vectors, rows)
             product = centred_product(rows, question.vectors)
             return self._told(PRODUCT, {"product": product}, rows)
-        dtype = "float64"
+        dtype, mode = "float64", "oneshot"
         if isinstance(question, AskOpening):
             mode = opening_mode(question, rows.n_features, rows.n_targets)
+        if mode != "cg":
+            _refuse_too_many(rows)
+        if isinstance(question, AskOpening):
             if mode != "oneshot":
                 opening = Opening.from_rows(rows, factor=mode == "refine")
                 return self._told(OPENING, opening.to_arrays(), rows)
@@ -252,7 +258,7 @@ class RidgeClient(NumPyClient):
         self._curator.refuse_exact()
         keep_to_own_cores()
         rows = check_rows(*self._train_rows)
-        self._hold_back(rows.n_rows)
+        self._hold_back(rows)
         return rows
 
     def _release(self, request: Request, feature_map: FeatureMap | None) -> wire.Answer:
@@ -281,7 +287,7 @@ class RidgeClient(NumPyClient):
         """
         self._curator.refuse_exact()
         rows = check_rows(*self._eval_rows)
-        self._hold_back(rows.n_rows)
+        self._hold_back(rows)
         _check_names(rows, feature_hash)
         if feature_map is not None:
             model = model.with_feature_map(feature_map, rows.n_features)
@@ -334,8 +340,10 @@ class RidgeClient(NumPyClient):
         """Return a Flower client that answers with a reason where it cannot fit."""
         return _StatusClient(self)
 
-    def _hold_back(self, rows: int) -> None:
-        if rows < self.min_rows:
+    def _hold_back(self, rows: Rows) -> None:
+        weight = rows.weight
+        count = rows.n_rows if weight is None else np.count_nonzero(weight)
+        if count < self.min_rows:
             raise DataError(
                 f"holds back: it has fewer rows than its min_rows={self.min_rows}."
             )
@@ -483,7 +491,23 @@ def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
     return map_rows(rows, feature_map)
 
 
+def _refuse_too_many(rows: Rows) -> None:
+    """Refuse a map of the server's whose statistics would fill the memory."""
+    if rows.map_fingerprint is not None and rows.n_features > MOST_FEATURES:
+        raise ProtocolError(
+            f"the server's feature map makes {rows.n_features} features, of which a "
+            f"matrix of d x d is too much (at most {MOST_FEATURES}): use a smaller "
+            'map, or mode="cg".'
+        )
+
+
 def _check_vectors(vectors: Array, rows: Rows) -> None:
+    # One for each target, and one more to find out whether columns are dependent.
+    if vectors.shape[1] > rows.n_targets + 1:
+        raise ProtocolError(
+            f"the server sends {vectors.shape[1]} vectors for "
+            f"{counted(rows.n_targets, 'target')}."
+        )
     if vectors.shape[0] != rows.n_features:
         raise ProtocolError(
             f"the server sends vectors of {vectors.shape[0]} entries for "

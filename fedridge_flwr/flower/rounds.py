@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costs import MOST_FEATURES
 from ..errors import ProtocolError
 from ..features import ColumnMoments
 from ..questions import MODES, AskColumns, AskOpening, AskProduct, Limits, choose_mode
@@ -107,6 +108,11 @@ def read_opening(
     if mode not in ("refine", "cg"):
         raise ProtocolError(
             "sent the opening of a refinement, which was not asked for."
+        )
+    if mode == "refine" and n_features > MOST_FEATURES:
+        raise ProtocolError(
+            f"has {n_features} features, too many for a matrix of d x d on the server "
+            f'(at most {MOST_FEATURES}): use mode="cg".'
         )
     return Opening.from_arrays(
         arrays, n_features, n_targets, factor=mode == "refine", **beside

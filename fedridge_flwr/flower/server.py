@@ -112,7 +112,7 @@ class FedRidge(FitResults, Strategy):
         factor first and then one vector in each round, and must all stay. "cg": the
         same without the factor, where a matrix of d x d is too much for the server.
         "auto": "oneshot" while the statistics are within `max_bytes`, else "refine",
-        or "cg" beyond 20,000 features.
+        or "cg" beyond 25,819 features.
     tol : float
         Estimated relative error at which "refine" and "cg" stop.
     max_rounds : int

@@ -340,8 +340,8 @@ def read_fields(
 ) -> Any:
     """Return what is given by arrays and what travels beside them."""
     if PROTOCOL_KEY not in fields:
-        if feature_map is not None:
-            raise ProtocolError("knows nothing of the feature map that is asked for.")
+        if feature_map is not None or not isinstance(question, AskStatistics | None):
+            raise ProtocolError("knows nothing of what it is asked for.")
         return _plain(arrays, count)
     if fields.get(PROTOCOL_KEY) != PROTOCOL:
         raise ProtocolError(

@@ -1,30 +1,71 @@
 """What a client's products always satisfy, whoever computed them.
 
-They are those of one matrix, which is symmetric, has no negative eigenvalue and is like
-the client's own factor. A client that answers otherwise would spoil the solution for
-all; it is found out in the round in which it does.
+They are those of one matrix, which is symmetric, has no negative eigenvalue, the
+client's own variances, and is like its own factor. A client that answers otherwise
+would spoil the solution for all; it is found out in the round in which it does.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ProtocolError
 from ..rows import Array
 from .opening import Opening
 
-__all__ = ["check_factor", "check_positive", "check_product", "check_symmetric"]
+__all__ = ["Told", "check_product", "sizes_of"]
 
 _ROUNDING = 1e-9
 _MEAN_ROUNDING = 1e-10
 _FACTOR_ROUNDING = 1e-3
 
 
-def check_product(product: Any, directions: Array) -> Array:
-    """Return a product that has the right form."""
-    found = np.asarray(product)
+class Told(NamedTuple):
+    """Vectors V, their products C V, and the sizes that rounding goes by."""
+
+    vectors: Array
+    products: Array
+    sizes: Array
+
+
+def check_product(
+    opening: Opening, directions: Array, product: Any, earlier: Iterable[Told] = ()
+) -> Array:
+    """Return a product C V that rows with this opening can have.
+
+    Parameters
+    ----------
+    opening : Opening
+        What the client sent first.
+    directions : ndarray of shape (d, a)
+        V.
+    product : ndarray of float64 and the same shape
+        What it sent now.
+    earlier : iterable of Told
+        What it has told before.
+
+    Raises
+    ------
+    ProtocolError
+        If no rows have both.
+    """
+    found = _formed(product, directions)
+    lengths = _lengths(opening)
+    # Comparisons are such that NaN, from numbers that overflow, does not pass.
+    with np.errstate(over="ignore", invalid="ignore"):
+        _check_squares(directions, found, lengths)
+        _check_factor(opening, directions, found, lengths)
+        for told in earlier:
+            _check_symmetric(directions, found, told, lengths)
+    return found
+
+
+def _formed(product: Any, directions: Array) -> Array:
+    found: NDArray[Any] = np.asarray(product)
     if found.dtype != np.float64 or found.shape != directions.shape:
         raise ProtocolError(
             f"expected a product of float64 and shape {directions.shape}, got "
@@ -35,61 +76,65 @@ def check_product(product: Any, directions: Array) -> Array:
     return found
 
 
-def check_positive(opening: Opening, directions: Array, product: Array) -> None:
-    """Refuse v'Cv that no rows with these variances can have."""
-    curvature = _curvatures(directions, product)
-    size = _sizes(opening, directions) ** 2
-    d = opening.n_features
-    slack = _ROUNDING * d * size
-    if (curvature < -slack).any() or (curvature > d * size + slack).any():
+def _check_squares(directions: Array, product: Array, lengths: Array) -> None:
+    """With X v = z: v'Cv = |z|², at most d times what the variances say, and every
+    entry of Cv is the product of a column with z.
+    """
+    d = lengths.size
+    curvature = _dots(directions, product)
+    size = _sizes(directions, lengths)
+    rounding = _ROUNDING * d * size**2
+    if not ((curvature >= -rounding) & (curvature <= d * size**2 + rounding)).all():
         raise ProtocolError(
             "its product is not that of a sum of squares with its own variances."
         )
+    longest = np.sqrt(np.maximum(curvature, 0.0) + rounding)
+    limit = (1 + 1e-6) * np.outer(lengths, longest)
+    if not (np.abs(product) <= limit).all():
+        raise ProtocolError("its product is larger than its own variances allow.")
 
 
-def check_factor(opening: Opening, directions: Array, product: Array) -> None:
-    """Refuse a product that is not like that of the client's own factor."""
+def _check_factor(
+    opening: Opening, directions: Array, product: Array, lengths: Array
+) -> None:
     factor = opening.factor
     if factor is None:
         return
+    length = np.sqrt(np.maximum(_dots(directions, product), 0.0))
     scaled = directions * opening.deviations[:, None]
-    length = np.sqrt(np.maximum(_curvatures(directions, product), 0.0))
     rough = np.linalg.norm(factor.matrix() @ scaled, axis=0)
-    size = np.linalg.norm(scaled, axis=0)
-    slack = (factor.error + _FACTOR_ROUNDING) * size
-    if (np.abs(length - rough) > slack).any():
+    slack = (factor.error + _FACTOR_ROUNDING) * _sizes(directions, lengths)
+    if not (np.abs(length - rough) <= slack).all():
         raise ProtocolError("its product is not that of its own factor.")
 
 
-def check_symmetric(
-    opening: Opening, now: tuple[Array, Array], before: tuple[Array, Array]
+def _check_symmetric(
+    directions: Array, product: Array, told: Told, lengths: Array
 ) -> None:
-    """Refuse two products that are not of one symmetric matrix.
-
-    Parameters
-    ----------
-    opening : Opening
-        What the client sent first.
-    now, before : tuple of ndarray
-        Directions and products of two rounds, of shape (d, a).
-    """
-    (p, q), (earlier_p, earlier_q) = now, before
-    difference = np.abs(earlier_p.T @ q - earlier_q.T @ p)
-    sizes = np.outer(_sizes(opening, earlier_p), _sizes(opening, p))
-    if (difference > _ROUNDING * opening.n_features * sizes).any():
+    difference = np.abs(told.vectors.T @ product - told.products.T @ directions)
+    sizes = np.outer(told.sizes, _sizes(directions, lengths))
+    if not (difference <= _ROUNDING * lengths.size * sizes).all():
         raise ProtocolError(
-            "its product does not fit to the one before: not the same rows, or not "
+            "its product does not fit to those before: not the same rows, or not "
             "these rows at all."
         )
 
 
-def _curvatures(directions: Array, product: Array) -> Array:
-    return np.asarray(np.einsum("da,da->a", directions, product))
+def sizes_of(opening: Opening, vectors: Array) -> Array:
+    """Return the sizes of vectors in the units of a client's columns."""
+    return _sizes(vectors, _lengths(opening))
 
 
-def _sizes(opening: Opening, directions: Array) -> Array:
+def _dots(a: Array, b: Array) -> Array:
+    return np.asarray(np.einsum("da,da->a", a, b))
+
+
+def _lengths(opening: Opening) -> Array:
+    """Return the lengths of the client's columns, with what rounding may leave."""
     moments, d = opening.moments, opening.n_features
-    # What rounding of a mean leaves of a column that does not vary.
     rounding = _MEAN_ROUNDING**2 * moments.weight * moments.means[:d] ** 2
-    lengths = np.sqrt(moments.variances[:d] + rounding)
+    return np.asarray(np.sqrt(moments.variances[:d] + rounding))
+
+
+def _sizes(directions: Array, lengths: Array) -> Array:
     return np.asarray(np.linalg.norm(directions * lengths[:, None], axis=0))

@@ -7,13 +7,18 @@ knows all means.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..rows import Array, Block, Rows
 
 __all__ = ["FirstMoments", "centred_product", "centred_rows", "first_moments"]
+
+_HEAVY = 2.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class FirstMoments:
 
 
 def first_moments(rows: Rows) -> FirstMoments:
-    """Return the first moments of rows, in three passes over their blocks.
+    """Return the first moments of rows, in a few passes over their blocks.
 
     Examples
     --------
@@ -53,19 +58,14 @@ def first_moments(rows: Rows) -> FirstMoments:
     weight, means = column_means(rows)
     variances, moment = np.zeros(d + t), np.zeros((d, t))
     with np.errstate(invalid="ignore", over="ignore"):
+        centre = _centring(rows, means[:d])
         for block in rows.blocks():
-            own = _weights(block)
+            own, X = _weights(block), centre(block)
             Y = block.Y - means[d:]
             weighted = Y * own[:, None]
             variances[d:] += np.einsum("ij,ij->j", weighted, Y)
-            if rows.is_sparse:
-                moment += block.X.T @ weighted
-                moment -= np.outer(means[:d], weighted.sum(axis=0))
-                variances[:d] += _sparse_squares(block, own, means[:d])
-            else:
-                X = block.X - means[:d]
-                moment += X.T @ weighted
-                variances[:d] += np.einsum("ij,ij,i->j", X, X, own)
+            variances[:d] += X.squares(own)
+            moment += X.transposed_times(weighted)
     if not (np.isfinite(variances).all() and np.isfinite(moment).all()):
         rows.refuse_bad_values()
     return FirstMoments(weight, means, variances, moment)
@@ -110,17 +110,11 @@ def centred_product(rows: Rows, vectors: Array) -> Array:
     """
     means = column_means(rows)[1][: rows.n_features]
     found = np.zeros(vectors.shape)
-    offset = means @ vectors
     with np.errstate(invalid="ignore", over="ignore"):
+        centre = _centring(rows, means)
         for block in rows.blocks():
-            own = _weights(block)[:, None]
-            if rows.is_sparse:
-                image = (block.X @ vectors - offset) * own
-                found += block.X.T @ image
-                found -= np.outer(means, image.sum(axis=0))
-            else:
-                X = block.X - means
-                found += X.T @ ((X @ vectors) * own)
+            X = centre(block)
+            found += X.transposed_times(X.times(vectors) * _weights(block)[:, None])
     if not np.isfinite(found).all():
         rows.refuse_bad_values()
     return found
@@ -140,6 +134,76 @@ def _weights(block: Block) -> Array:
     return np.ones(len(block.Y)) if block.weight is None else block.weight
 
 
+class _Dense:
+    """X - mean of a dense block."""
+
+    def __init__(self, X: Any, means: Array) -> None:
+        self._X: Array = X - means
+
+    def times(self, vectors: Array) -> Array:
+        return self._X @ vectors
+
+    def transposed_times(self, image: Array) -> Array:
+        return self._X.T @ image
+
+    def squares(self, own: Array) -> Array:
+        return np.asarray(np.einsum("ij,ij,i->j", self._X, self._X, own))
+
+
+class _Sparse:
+    """The same of a CSR block, which stays sparse.
+
+    Columns whose mean is far above their deviation have hardly any zeros, and would
+    lose their digits to the difference of two large numbers: those are made dense.
+    """
+
+    def __init__(self, X: Any, means: Array, heavy: NDArray[np.bool_]) -> None:
+        self._light, self._heavy = np.flatnonzero(~heavy), np.flatnonzero(heavy)
+        self._X = X[:, self._light] if heavy.any() else X
+        self._means = means[self._light]
+        self._dense = _Dense(X[:, self._heavy].toarray(), means[self._heavy])
+
+    def times(self, vectors: Array) -> Array:
+        light = vectors[self._light]
+        image = self._X @ light - self._means @ light
+        return np.asarray(image + self._dense.times(vectors[self._heavy]))
+
+    def transposed_times(self, image: Array) -> Array:
+        light = self._X.T @ image - np.outer(self._means, image.sum(axis=0))
+        return self._joined(light, self._dense.transposed_times(image))
+
+    def squares(self, own: Array) -> Array:
+        X, width = self._X, self._light.size
+        weights = np.repeat(own, np.diff(X.indptr))
+        away = X.data - self._means[X.indices]
+        squares = np.bincount(X.indices, weights * away**2, width)
+        # Entries that are not stored are zeros, each as far away as the mean.
+        absent = own.sum() - np.bincount(X.indices, weights, width)
+        full = np.bincount(X.indices, minlength=width) == X.shape[0]
+        absent = np.where(full, 0.0, np.maximum(absent, 0.0))
+        return self._joined(squares + absent * self._means**2, self._dense.squares(own))
+
+    def _joined(self, light: Array, heavy: Array) -> Array:
+        found = np.empty((self._light.size + self._heavy.size, *light.shape[1:]))
+        found[self._light], found[self._heavy] = light, heavy
+        return found
+
+
+def _centring(rows: Rows, means: Array) -> Callable[[Block], _Dense | _Sparse]:
+    """Return what takes the means out of a block."""
+    if not rows.is_sparse:
+        return lambda block: _Dense(block.X, means)
+    squares, weight = np.zeros(rows.n_features), 0.0
+    for block in rows.blocks():
+        own = _weights(block)
+        squares += own @ block.X.power(2)
+        weight += float(own.sum())
+    spread = squares - weight * means**2
+    heavy = weight * means**2 > _HEAVY**2 * np.maximum(spread, 0.0)
+    heavy &= means != 0.0
+    return lambda block: _Sparse(block.X, means, heavy)
+
+
 def _shifted_sums(block: Block, own: Array, shift: Array, n_features: int) -> Array:
     if hasattr(block.X, "toarray"):
         of_features = own @ block.X - own.sum() * shift[:n_features]
@@ -147,14 +211,3 @@ def _shifted_sums(block: Block, own: Array, shift: Array, n_features: int) -> Ar
         of_features = own @ (block.X - shift[:n_features])
     of_targets = own @ (block.Y - shift[n_features:])
     return np.concatenate([np.asarray(of_features).ravel(), of_targets])
-
-
-def _sparse_squares(block: Block, own: Array, means: Array) -> Array:
-    """Return sum w (x - mean)² per column of a CSR block without making it dense."""
-    X, d = block.X, means.size
-    weights = np.repeat(own, np.diff(X.indptr))
-    away = X.data - means[X.indices]
-    squares = np.bincount(X.indices, weights * away**2, d)
-    # Entries that are not stored are zeros.
-    stored = np.bincount(X.indices, weights, d)
-    return np.asarray(squares + (own.sum() - stored) * means**2)

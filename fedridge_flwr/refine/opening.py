@@ -34,6 +34,8 @@ __all__ = ["Opening", "head_length"]
 
 _ROUNDING = 1e-6
 _NORM_ROUNDING = 1e-3
+_LARGEST_SCALE = (1 + 1e-3) / 127
+_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +105,9 @@ class RoughFactor:
             check_numbers(scales, np.float32, n_blocks(size), "scales of the factor"),
             check_order(order, n_features),
         )
-        if (found.codes == -128).any() or (found.scales < 0).any():
+        # Entries of columns of length one are at most one.
+        good = (found.scales >= 0) & (found.scales <= _LARGEST_SCALE)
+        if (found.codes == -128).any() or not good.all():
             raise StatisticsError("the factor is not as a client makes it.")
         return found
 
@@ -178,7 +182,7 @@ class Opening:
     @cached_property
     def deviations(self) -> Array:
         """Square roots of the variances of the features: lengths of the columns."""
-        return np.sqrt(self.moments.variances[: self.n_features])
+        return column_lengths(self.moments)
 
     def rough_rows(self) -> Array:
         """Return R in the units of the features, shape (m, d): R'R is about C."""
@@ -268,15 +272,25 @@ def head_length(n_features: int, n_targets: int) -> int:
     return 1 + 2 * (n_features + n_targets) + n_features * n_targets
 
 
+def column_lengths(moments: FirstMoments) -> Array:
+    """Return the lengths of the centred columns, 0 where all is rounding of a mean."""
+    d = moments.moment.shape[0]
+    variances, means = moments.variances[:d], moments.means[:d]
+    flat = variances <= moments.weight * (10 * _EPS * means) ** 2
+    return np.sqrt(np.where(flat, 0.0, variances))
+
+
 def _unit_factor(rows: Rows, moments: FirstMoments) -> tuple[Array, Order]:
     """Return R with R'R the correlations of the features."""
     d = rows.n_features
-    deviations = np.sqrt(moments.variances[:d])
+    deviations = column_lengths(moments)
     unit = np.where(deviations > 0, deviations, np.inf)
     if rows.n_rows < d:
         return factor_of_rows(centred_rows(rows, moments.means[:d]) / unit)
-    gram = SufficientStatistics.from_rows(rows).centred_gram
-    return factor_of_matrix(gram / np.outer(unit, unit))
+    gram = SufficientStatistics.from_rows(rows).centred_gram / np.outer(unit, unit)
+    # Both sums of the same squares, rounded in another order.
+    np.einsum("ii->i", gram)[:] = deviations > 0
+    return factor_of_matrix(gram)
 
 
 def _check_moments(moments: FirstMoments, count: int) -> None:
