@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from .errors import FedRidgeError
+from .features import FeatureMap
 from .plain import PlainStatistics
 from .privacy.statistics import PrivateStatistics
 from .refine.opening import Opening
@@ -35,6 +37,12 @@ _ROUNDED_REFUSED = (
 _EXACT_REFUSED = (
     "sent exact statistics although a private release was asked for; install the same "
     "fedridge-flwr on both sides"
+)
+
+_OTHER_MAP = (
+    "used another feature map than the server (its seed, its sizes, or the random "
+    "numbers that this NumPy draws): use the server's request and the same version of "
+    "NumPy"
 )
 
 _PRIVATE_REFUSED = "sent a private release, which was not asked for"
@@ -110,6 +118,7 @@ class _Columns(NamedTuple):
     n_features: int
     n_targets: int
     feature_map: str | None
+    n_features_in: int | None
 
 
 @dataclass(frozen=True)
@@ -118,10 +127,19 @@ class _Schema:
     n_targets: int
     feature_hash: str | None
     feature_map: str | None = None
+    n_features_in: int | None = None
+
+    @classmethod
+    def of(cls, part: Part, feature_hash: str | None) -> _Schema:
+        made_by = getattr(part, "feature_map", None)
+        raw = None if made_by is None else getattr(part, "n_features_in", None)
+        return cls(part.n_features, part.n_targets, feature_hash, made_by, raw)
 
     @property
     def columns(self) -> _Columns:
-        return _Columns(self.n_features, self.n_targets, self.feature_map)
+        return _Columns(
+            self.n_features, self.n_targets, self.feature_map, self.n_features_in
+        )
 
 
 @dataclass
@@ -138,6 +156,9 @@ class Fold(Roll):
         Keep every contribution in `parts`; memory then grows with the clients.
     accept_rounded : bool
         Whether contributions as float32 were asked for.
+    feature_map : FeatureMap, optional
+        What the columns of every client must have gone through, where the server
+        knows it.
     private : bool
         Whether private releases were asked for; nothing else is then taken.
 
@@ -158,6 +179,7 @@ class Fold(Roll):
     keep: bool = False
     accept_rounded: bool = False
     private: bool = False
+    feature_map: FeatureMap | None = None
     # Full statistics, or private releases in their place: never both.
     _full: dict[_Schema, Any] = field(default_factory=dict)
     _plain: dict[_Schema, _Added[PlainStatistics]] = field(default_factory=dict)
@@ -170,7 +192,7 @@ class Fold(Roll):
         if reason is not None:
             self.failures[client] = reason
         elif isinstance(part, PlainStatistics):
-            key = _Schema(part.n_features, part.n_targets, None, part.feature_map)
+            key = _Schema.of(part, None)
             if key in self._plain:
                 self._plain[key].add(client, part)
             else:
@@ -178,12 +200,7 @@ class Fold(Roll):
         else:
             if self.keep and isinstance(part, SufficientStatistics):
                 self.parts[client] = part
-            key = _Schema(
-                part.n_features,
-                part.n_targets,
-                part.feature_hash,
-                getattr(part, "feature_map", None),
-            )
+            key = _Schema.of(part, part.feature_hash)
             if key in self._full:
                 self._full[key].add(client, part)
             elif isinstance(part, SufficientStatistics):
@@ -196,14 +213,35 @@ class Fold(Roll):
     def finish(self) -> Contribution | None:
         """Return the total over the schema of most clients, or None without any."""
         groups = self._groups_by_columns()
-        if not groups:
+        ranked = sorted(
+            groups, key=lambda c: (len(groups[c][0]), groups[c][1]), reverse=True
+        )
+        while ranked and not self._made_by_map(ranked[0]):
+            self._reject(groups[ranked.pop(0)][0], _OTHER_MAP)
+        if not ranked:
             return None
-        columns = max(groups, key=lambda c: (len(groups[c][0]), groups[c][1]))
+        columns, *others = ranked
         winners, _ = groups[columns]
-        for other, (clients, _) in groups.items():
-            if other != columns:
-                self._reject(clients, _other_columns(other, columns, len(winners)))
+        for other in others:
+            clients, _ = groups[other]
+            self._reject(clients, _other_columns(other, columns, len(winners)))
         return self._total(columns)
+
+    def _made_by_map(self, columns: _Columns) -> bool:
+        """Whether columns went through the server's map.
+
+        Who claims to have a million columns makes the server draw as many numbers, so
+        only the largest group is looked into, or the next if that is wrong.
+        """
+        if self.feature_map is None:
+            return True
+        if columns.n_features_in is None:
+            return False
+        try:
+            expected = self.feature_map.fingerprint(columns.n_features_in)
+        except FedRidgeError:
+            return False
+        return columns.feature_map == expected
 
     def _total(self, columns: _Columns) -> Contribution:
         named = {
@@ -212,7 +250,11 @@ class Fold(Roll):
             if key.columns == columns and key.feature_hash is not None
         }
         without_names = _Schema(
-            columns.n_features, columns.n_targets, None, columns.feature_map
+            columns.n_features,
+            columns.n_targets,
+            None,
+            columns.feature_map,
+            columns.n_features_in,
         )
         unnamed = self._full.get(without_names)
         plain = self._plain.get(without_names)

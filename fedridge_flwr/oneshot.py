@@ -37,7 +37,7 @@ from .selection import (
     select_alpha,
     warn_edge,
 )
-from .settings import FitSettings, is_auto
+from .settings import MORE_AGREEMENTS, FitSettings, is_auto
 from .solve import Statistics, solve
 from .spectrum import spectrum
 from .statistics import SufficientStatistics, hash_names
@@ -77,11 +77,12 @@ class OneShotFit:
     feature_map: FeatureMap | None = field(init=False)
     _n_features_in: int | None = None
     _feature_hash: str | None = None
+    _agreements: int = 0
 
     def __post_init__(self) -> None:
         """Start with nobody."""
-        self.fold = self._new_fold()
         self.feature_map = self.settings.feature_map
+        self.fold = self._new_fold()
 
     def _new_fold(self) -> Fold:
         settings = self.settings
@@ -92,6 +93,7 @@ class OneShotFit:
             keep=settings.selection in ("clients", "server"),
             accept_rounded=settings.wire_dtype == "float32",
             private=settings.privacy is not None,
+            feature_map=self.feature_map,
         )
 
     @property
@@ -156,12 +158,17 @@ class OneShotFit:
         if self._awaits_columns:
             self._agree_on_map()
             return None
-        if self.roll is self.fold:
+        if self.roll is self.fold and self.columns.participants:
             self.refuse_silent(self.columns.participants, "not connected any more")
+            if self._agreed_with_others():
+                return None
         return self._finish()
 
     def _agree_on_map(self) -> None:
-        """Put numbers into the feature map, from what clients told of their columns."""
+        """Put numbers into the feature map, from what clients told of their columns.
+
+        They are those of exactly the clients that are asked next.
+        """
         sizes = Counter(part.n_features for part in self.columns.parts.values())
         expected = sizes.most_common(1)[0][0] if sizes else 0
         for client, part in list(self.columns.parts.items()):
@@ -171,10 +178,27 @@ class OneShotFit:
                     f"has {counted(part.n_features, 'column')} where most clients have "
                     f"{expected}",
                 )
-        moments = list(self.columns.parts.values())
-        if len(moments) < self.settings.min_clients or self.feature_map is None:
+        moments, asked = list(self.columns.parts.values()), self.settings.feature_map
+        if len(moments) < self.settings.min_clients or asked is None:
             raise NotEnoughClientsError(_too_few(self.columns, self.settings))
-        self.feature_map = self.feature_map.resolve(sum(moments[1:], start=moments[0]))
+        self.feature_map = asked.resolve(sum(moments[1:], start=moments[0]))
+        self.fold = self._new_fold()
+
+    def _agreed_with_others(self) -> bool:
+        """Whether the map has to be made anew, without those who are gone since.
+
+        The model is then that of the others, to the last digit, as if those who are
+        gone had never been there.
+        """
+        if self._agreements >= MORE_AGREEMENTS:
+            return False
+        gone = [c for c in self.columns.participants if c in self.fold.failures]
+        for client in gone:
+            self.columns.reject(client, self.fold.failures[client])
+        if gone:
+            self._agreements += 1
+            self._agree_on_map()
+        return bool(gone)
 
     def _finish(self) -> RidgeModel | None:
         return self._finish_with(self._total())

@@ -39,6 +39,7 @@ class PlainStatistics:
     n_clients: int = 1
     rounding: float = 0.0
     feature_map: str | None = None
+    n_features_in: int | None = None
 
     @classmethod
     def from_arrays(cls, gram: Any, moment: Any, count: int) -> PlainStatistics:
@@ -88,6 +89,7 @@ class PlainStatistics:
             n_clients=stats.n_clients,
             rounding=stats.rounding,
             feature_map=stats.feature_map,
+            n_features_in=stats.n_features_in,
         )
 
     def __add__(self, other: object) -> PlainStatistics:

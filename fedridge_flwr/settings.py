@@ -16,7 +16,10 @@ from .questions import Limits, check_mode
 from .selection import Alphas, check_alphas
 from .solve import check_alpha
 
-__all__ = ["FitSettings", "check_whole", "is_auto"]
+__all__ = ["MORE_AGREEMENTS", "FitSettings", "check_whole", "is_auto"]
+
+MORE_AGREEMENTS = 3
+"""How often a feature map is made anew because clients are gone."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ class FitSettings:
         """Train rounds of the fit, at most."""
         if self.privacy is not None:
             return self.privacy.rounds
-        first = self.feature_map is not None and self.feature_map.needs_data
+        needs_data = self.feature_map is not None and self.feature_map.needs_data
+        first = 1 + MORE_AGREEMENTS if needs_data else 0
         return first + (1 if self.one_shot else self.max_rounds)
 
     @property

@@ -266,6 +266,31 @@ def test_a_node_that_goes_away_after_the_first_round_is_named():
     assert "map         6 standardised" in str(strategy.report_)
 
 
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+@pytest.mark.parametrize("mode", ["oneshot", "refine"])
+def test_a_map_knows_nothing_of_those_who_are_gone(kind, mode):
+    grid = InProcessGrid.of_app(NATIVE, K)
+    seen = []
+
+    def gone_after_its_columns(message: Message, honest: Any = grid.handlers[1004]):
+        seen.append(message)
+        if len(seen) > 1:
+            raise ConnectionError("gone")
+        return honest(message)
+
+    grid.handlers[1004] = gone_after_its_columns
+    feature_map = Standardize() | RandomFourierFeatures(20, gamma="scale")
+    strategy = kind(0.5, feature_map=feature_map, mode=mode, min_available_nodes=K)
+    fit(strategy, grid)
+    X, _ = all_rows(range(4))
+    standardised = strategy.model_.feature_map.maps[0]
+    np.testing.assert_allclose(standardised.means, X.mean(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(standardised.scales, X.std(axis=0), rtol=1e-10)
+    close_to_pooled(strategy.model_, range(4), rtol=1e-9)
+    assert "gone" in strategy.report_.failures["1004"]
+    assert sorted(strategy.report_.participants) == ["1000", "1001", "1002", "1003"]
+
+
 def test_too_few_for_the_first_round():
     def load(context: Any) -> Any:
         raise OSError("no such table")
