@@ -18,12 +18,13 @@ from fedridge_simulations.method import (
     Method,
     stock_strategies,
 )
-from fedridge_simulations.problem import Problem, client_rows, pooled_rows
-from fedridge_simulations.projection_matrix import project, projection_matrix
+from fedridge_simulations.problem import Problem, centralized, client_rows, pooled_rows
 from fedridge_simulations.run import run_cell
 from fedridge_simulations.tuning import STEP_SIZES, AveragedDescent
 from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
 
+from fedridge_flwr import GaussianProjection
 from fedridge_flwr.errors import NotEnoughClientsError
 
 SMALL = Problem(clients=4, rows=60, features=6)
@@ -74,6 +75,29 @@ def test_the_spectrum_decays_and_keeps_the_mean_variance() -> None:
     variances = client_rows(problem, 0).X.var(axis=0)
     assert variances.mean() == pytest.approx(1.0, rel=0.2)
     assert variances[0] / variances[4] == pytest.approx(25.0, rel=0.6)
+
+
+def test_rotation_keeps_lengths_targets_and_the_test_error() -> None:
+    plain = replace(SMALL, spectrum=2.0)
+    turned = replace(plain, rotated=True)
+    a, b = pooled_rows(plain), pooled_rows(turned)
+    assert not np.allclose(a.X, b.X)
+    np.testing.assert_allclose(a.X @ a.X.T, b.X @ b.X.T, atol=1e-12)
+    np.testing.assert_array_equal(a.y, b.y)
+    # Ridge does not care which way the axes point.
+    errors = [
+        rows.test_error(centralized(problem))
+        for rows, problem in ((a, plain), (b, turned))
+    ]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-10)
+    # One matrix for all clients and trials, and part of the key.
+    other = [replace(problem, seed=1) for problem in (plain, turned)]
+    Q = np.linalg.lstsq(a.X, b.X)[0]
+    np.testing.assert_allclose(
+        client_rows(other[0], 2).X @ Q, client_rows(other[1], 2).X, atol=1e-10
+    )
+    assert "rotated" not in plain.to_json()
+    assert Problem(**turned.to_json()) == turned
 
 
 def test_a_diverged_model_has_an_infinite_error() -> None:
@@ -190,16 +214,56 @@ def test_conjugate_gradients_end_at_the_oracle_and_one_step_does_not() -> None:
 
 
 def test_a_projection_is_ridge_on_projected_rows() -> None:
-    method = Method("Projected One-Shot", projection=3)
-    outcome = run_cell(Cell(SMALL, method), federation())
-    R, rows = projection_matrix(6, 3, SMALL.seed), pooled_rows(SMALL)
-    ridge = Ridge(alpha=SMALL.alpha, fit_intercept=False).fit(rows.X @ R, rows.y)
-    assert outcome.test_mse == pytest.approx(
-        rows.test_error(R @ ridge.coef_), rel=1e-10
+    problem = replace(SMALL, seed=3)
+    outcome = run_cell(
+        Cell(problem, Method("Projected One-Shot", projection=3)), federation()
     )
-    assert project(rows.X, 6, 0) is rows.X
-    big = projection_matrix(400, 300, 0)
-    assert big.var() == pytest.approx(1 / 300, rel=0.05)
+    projection, rows = GaussianProjection(3, seed=3), pooled_rows(problem)
+    ridge = Ridge(alpha=problem.alpha, fit_intercept=False)
+    ridge.fit(projection.transform(rows.X), rows.y)
+    coef = projection.original_coef(ridge.coef_, 6)
+    error = rows.test_error(coef)
+    assert outcome.test_mse == pytest.approx(error, rel=1e-10)
+    oracle = centralized(problem)
+    distance = np.linalg.norm(coef - oracle) / np.linalg.norm(oracle)
+    assert outcome.distance == pytest.approx(distance, rel=1e-10)
+    assert outcome.facts["distortion"] == list(projection.distortion(rows.X_test))
+    explained = [r2_score(rows.y_test, rows.X_test @ w) for w in (coef, oracle)]
+    assert outcome.facts["explained_lost"] == pytest.approx(
+        1 - explained[0] / explained[1], rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("spectrum", [0.0, 2.0])
+@pytest.mark.parametrize("mode", ["refine", "cg"])
+def test_the_modes_of_several_rounds_end_at_the_oracle(
+    mode: str, spectrum: float
+) -> None:
+    problem = replace(SMALL, rows=8, spectrum=spectrum, rotated=True)
+    method = Method(mode, rounds=50, tol=1e-12)
+    outcome = run_cell(Cell(problem, method), federation())
+    assert outcome.distance < 1e-10
+    facts = outcome.facts
+    assert facts["converged"]
+    assert facts["rounds"] == len(facts["by_round"]) <= 15
+    ups = [up for up, *_ in facts["by_round"]]
+    assert ups == sorted(set(ups))
+    assert facts["by_round"][-1] == [
+        outcome.bytes_up,
+        outcome.bytes_down,
+        outcome.test_mse,
+        outcome.distance,
+    ]
+    # Nothing is solved in the round that sets it up.
+    assert facts["by_round"][0][3] == 1.0
+
+
+def test_a_mode_that_is_stopped_says_so() -> None:
+    method = Method("cg", rounds=3, tol=1e-12)
+    outcome = run_cell(Cell(SMALL, method), federation())
+    assert not outcome.facts["converged"]
+    assert outcome.facts["rounds"] == 3
+    assert outcome.distance > 1e-6
 
 
 def test_too_few_clients_is_an_error_that_says_how_to_get_more() -> None:

@@ -241,6 +241,11 @@ def fake_outcome(cell: Cell) -> Outcome:
 
 def fake_facts(method: Method) -> dict[str, Any]:
     facts: dict[str, Any] = {"learning_rate": 0.01} if method.tuned else {}
+    if method.projection:
+        facts = {"explained_lost": 0.4, "distortion": [0.7, 1.4]}
+    if method.tol:
+        path = [[900 * r, 900 * r, 0.01, 10.0 ** (3 - 3 * r)] for r in range(1, 7)]
+        facts = {"rounds": 6, "converged": method.name == "refine", "by_round": path}
     if method.private:
         facts = {"null_mse": 1.0, "noiseless_mse": 0.01, "gram_noise_sd": 2.0}
     if method.name == CLIPPED_FEDAVG:
@@ -438,7 +443,9 @@ def test_committed_cells_are_complete_and_one_shot_is_exact_in_all_of_them() -> 
         for cell, outcome in cells.items():
             if cell.method == ONE_SHOT:
                 exact += 1
-                assert outcome.distance < 1e-12
+                # Rotated, the system has a condition of up to 1e7.
+                limit = 1e-9 if cell.problem.rotated else 1e-12
+                assert outcome.distance < limit
     assert exact > 100
 
 

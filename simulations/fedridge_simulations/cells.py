@@ -36,12 +36,13 @@ class Cell:
     def key(self) -> str:
         """Return what makes two cells the same, but for rounds that can be read off.
 
-        Noise and a tuned step are made for a number of rounds: there it counts.
+        Noise and a tuned step are made for a number of rounds: there it counts, as it
+        does where it is a limit.
         """
         method = self.method
-        if not (method.epsilon or method.tuned):
+        if not (method.epsilon or method.tuned or method.tol):
             method = replace(method, rounds=0)
-        return json.dumps([asdict(self.problem), method.to_json()], sort_keys=True)
+        return json.dumps([self.problem.to_json(), method.to_json()], sort_keys=True)
 
 
 @dataclass
@@ -170,7 +171,7 @@ class Store:
             if outcome is not None:
                 entries.append(
                     {
-                        "problem": asdict(cell.problem),
+                        "problem": cell.problem.to_json(),
                         "method": cell.method.to_json(),
                         "outcome": outcome.to_json(),
                     }

@@ -36,7 +36,6 @@ from .clipped_descent import private_step, step_noise_sd
 from .method import CLIPPED_FEDAVG, Method
 from .paper_privacy import algorithm_2, gradient_noise_sd
 from .problem import ClientRows, Problem, client_rows
-from .projection_matrix import project
 
 __all__ = ["app", "cell_record"]
 
@@ -65,9 +64,9 @@ def _rows(context: Context) -> ClientRows:
 
 
 def load_data(context: Context) -> tuple[Any, Any]:
-    """Return this client's training rows, projected if the method says so."""
-    cell, rows = _cell(context), _rows(context)
-    return project(rows.X, cell.method.projection, cell.problem.seed), rows.y
+    """Return this client's training rows."""
+    rows = _rows(context)
+    return rows.X, rows.y
 
 
 _ridge = ridge_client_app(load_data)

@@ -79,7 +79,8 @@ def as_in_the_paper(settings: Settings, paper: Settings, swept: str = "") -> boo
     What the experiment sweeps, and how often it repeats, does not matter: claims are
     then made for those points that the paper has.
     """
-    free = {"trials", "iterative_trials", "private_trials", "seed", swept}
+    trials = {"trials", "iterative_trials", "private_trials", "beyond_trials"}
+    free = {*trials, "seed", swept}
     return all(
         getattr(settings, name) == getattr(paper, name)
         for name in vars(paper)

@@ -28,20 +28,25 @@ _COLOURS = {
     "FedProx": "#D55E00",
     "Conjugate gradients": "#CC79A7",
     "Best gradient step": "#E69F00",
+    "refine": "#D55E00",
+    "cg": "#CC79A7",
     "Centralized": "#555555",
 }
 _SPARE = ("#56B4E9", "#E69F00", "#CC79A7", "#000000")
 
 
 def axes(
-    columns: int = 1, *, title: str = "", width: float = 0.0
+    columns: int = 1, rows: int = 1, *, title: str = "", width: float = 0.0
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with axes side by side."""
+    """Return a figure with axes side by side, and below each other."""
     from matplotlib.figure import Figure
 
-    size = (width or (6.4 if columns == 1 else 5.0 * columns), 4.2)
+    size = (
+        width or (6.4 if columns == 1 else 5.0 * columns),
+        4.2 if rows == 1 else 3.6 * rows,
+    )
     figure = Figure(figsize=size, layout="constrained")
-    made = figure.subplots(1, columns, squeeze=False)[0]
+    made = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in made:
         axis.grid(visible=True, which="major", color="0.92")
         axis.set_axisbelow(True)

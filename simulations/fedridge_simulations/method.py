@@ -52,6 +52,9 @@ class Method:
         the server. Empty for all others.
     estimator, x_norm_bound, y_bound
         Those of `DifferentialPrivacy`.
+    tol : float
+        Estimated error at which FedRidge's modes of several rounds stop; `rounds` is
+        then their limit.
     clip, tail
         Bound on the gradient of a record, and whether the models of the last half of
         the rounds are averaged; with `learning_rate` set by tuning, not by the cell.
@@ -75,6 +78,7 @@ class Method:
     y_bound: float = 0.0
     clip: float = 0.0
     tail: bool = False
+    tol: float = 0.0
 
     @property
     def private(self) -> bool:
@@ -84,8 +88,8 @@ class Method:
     def to_json(self) -> dict[str, Any]:
         """Return the settings by name.
 
-        Those that only private methods have are left out where they are not set, so
-        that cells from before they existed keep their keys.
+        Those that only a few methods have are left out where they are not set, so that
+        cells from before they existed keep their keys.
         """
         later = {f.name: f.default for f in fields(self) if f.name in _LATER}
         return {k: v for k, v in asdict(self).items() if v != later.get(k, ...)}
@@ -119,7 +123,7 @@ class Method:
         return f"{self.name} ({', '.join(details)})" if details else self.name
 
 
-_LATER = ("trust", "estimator", "x_norm_bound", "y_bound", "clip", "tail")
+_LATER = ("trust", "estimator", "x_norm_bound", "y_bound", "clip", "tail", "tol")
 
 ONE_SHOT = Method("One-Shot")
 CENTRALIZED = Method("Centralized", rounds=0)

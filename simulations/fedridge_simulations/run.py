@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,8 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower_strategies
 
-from fedridge_flwr import FedRidge
+from fedridge_flwr import FedRidge, GaussianProjection
+from fedridge_flwr.errors import NotConvergedWarning
 from fedridge_flwr.flower.exchange import ask
 from fedridge_flwr.privacy import DifferentialPrivacy
 from fedridge_flwr.triangle import from_upper
@@ -23,66 +25,14 @@ from .cohort import TIMEOUT, Cohort, Federation, quiet
 from .honest import gram_noise_sd, levels
 from .method import CLIPPED_FEDAVG, Method, stock_strategies
 from .private_tuning import tail_rounds, tuned_choice
-from .problem import Array, centralized, pooled_rows
-from .projection_matrix import projection_matrix
+from .problem import Array, Problem, centralized, pooled_rows
+from .several_rounds import WatchedFedRidge
+from .trace import Trace
 from .tuning import tuned_learning_rate
 
 __all__ = ["run_cell"]
 
-_MARK_EVERY = 10
 _FEDAVGS = ("DP-FedAvg", CLIPPED_FEDAVG)
-
-
-class _Trace:
-    """Test error and distance after every round, off the clock."""
-
-    def __init__(self, cell: Cell, cohort: Cohort | None) -> None:
-        self._rows, self._oracle = pooled_rows(cell.problem), centralized(cell.problem)
-        self._cohort = cohort
-        self.mse: list[float] = []
-        self.distance: list[float] = []
-        self.marks: dict[int, list[float]] = {}
-        self._paused = 0.0
-        self._began = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self._began - self._paused
-
-    def add(self, coef: Array) -> float:
-        paused = time.perf_counter()
-        seconds = self.seconds
-        with np.errstate(over="ignore", invalid="ignore"):
-            gap = float(np.linalg.norm(coef - self._oracle))
-        distance = gap / (float(np.linalg.norm(self._oracle)) or 1.0)
-        self.distance.append(distance if np.isfinite(distance) else float("inf"))
-        self.mse.append(self._rows.test_error(coef))
-        rounds = len(self.mse)
-        if rounds <= _MARK_EVERY or rounds % _MARK_EVERY == 0:
-            up, down = self._bytes()
-            self.marks[rounds] = [round(seconds, 3), up, down]
-        self._paused += time.perf_counter() - paused
-        return self.mse[-1]
-
-    def outcome(self, **facts: Any) -> Outcome:
-        seconds = self.seconds
-        up, down = self._bytes()
-        return Outcome(
-            test_mse=self.mse[-1],
-            distance=self.distance[-1],
-            seconds=seconds,
-            bytes_up=up,
-            bytes_down=down,
-            mse_by_round=self.mse,
-            distance_by_round=self.distance,
-            marks=self.marks,
-            facts=facts,
-        )
-
-    def _bytes(self) -> tuple[int, int]:
-        if self._cohort is None:
-            return 0, 0
-        return self._cohort.bytes_up, self._cohort.bytes_down
 
 
 def run_cell(cell: Cell, federation: Federation) -> Outcome:
@@ -93,7 +43,7 @@ def run_cell(cell: Cell, federation: Federation) -> Outcome:
     with quiet():
         cell, chosen = _tuned(cell)
         # Rows and oracle are made before the clock starts.
-        _Trace(cell, None)
+        Trace(cell, None)
         outcome = _OWN.get(name, _stock)(cell, federation.cohort(cell))
     outcome.facts |= chosen
     if cell.method.private:
@@ -125,20 +75,18 @@ def _centralized(cell: Cell) -> Outcome:
 
 def _one_shot(cell: Cell, cohort: Cohort) -> Outcome:
     problem, method = cell.problem, cell.method
-    trace = _Trace(cell, cohort)
+    trace = Trace(cell, cohort)
+    projection = _projection(cell)
     strategy = FedRidge(
         alpha=problem.alpha,
         fit_intercept=False,
         min_available_nodes=problem.clients,
         privacy=_privacy(method) if method.private else None,
+        feature_map=projection,
     )
     strategy.start(cohort, timeout=TIMEOUT)
     seconds = trace.seconds
-    coef = np.asarray(strategy.model_.coef_)
-    if method.projection not in (0, problem.features):
-        R = projection_matrix(problem.features, method.projection, problem.seed)
-        coef = R @ coef
-    trace.add(coef)
+    trace.add(np.asarray(strategy.model_.coef_original_))
     outcome = trace.outcome(answered=len(strategy.report_.participants))
     # One round: nothing to read off, and nothing repeated in the file.
     outcome.mse_by_round, outcome.distance_by_round, outcome.marks = [], [], {}
@@ -146,6 +94,66 @@ def _one_shot(cell: Cell, cohort: Cohort) -> Outcome:
     if method.private and method.rounds == 1:
         gram = np.asarray(strategy.statistics_.gram)
         outcome.facts["gram_noise_sd"] = gram_noise_sd(problem, method, gram)
+    if projection is not None:
+        outcome.facts |= _loss(problem, outcome.test_mse, projection)
+    return outcome
+
+
+def _projection(cell: Cell) -> GaussianProjection | None:
+    """Return the projection of a method; its seed is that of the trial."""
+    m = cell.method.projection
+    return GaussianProjection(m, seed=cell.problem.seed) if m else None
+
+
+def _loss(
+    problem: Problem, test_mse: float, projection: GaussianProjection
+) -> dict[str, Any]:
+    """Return what a projection loses: explained variance, and distances of rows.
+
+    Both on test rows, the former as a share of what the exact solution explains.
+    """
+    rows = pooled_rows(problem)
+    variance = float(rows.y_test.var())
+    exact = variance - rows.test_error(centralized(problem))
+    return {
+        "explained_lost": 1 - (variance - test_mse) / exact,
+        "distortion": list(projection.distortion(rows.X_test)),
+    }
+
+
+def _several_rounds(cell: Cell, cohort: Cohort) -> Outcome:
+    """Run FedRidge in a mode of several rounds, and look at it after each."""
+    trace, by_round = Trace(cell, cohort), list[list[float]]()
+
+    def watch(coef: Array) -> None:
+        mse = trace.add(coef)
+        by_round.append([*trace.bytes, mse, trace.distance[-1]])
+
+    strategy = WatchedFedRidge(
+        watch,
+        alpha=cell.problem.alpha,
+        fit_intercept=False,
+        min_available_nodes=cell.problem.clients,
+        mode=cell.method.name,
+        tol=cell.method.tol,
+        max_rounds=cell.method.rounds,
+    )
+    with warnings.catch_warnings():
+        # The outcome says so.
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        strategy.start(cohort, timeout=TIMEOUT)
+    refinement = strategy.report_.refinement
+    if refinement is None:
+        raise ValueError(f"{cell.method.name!r} is not a mode of several rounds")
+    outcome = trace.outcome(
+        answered=len(strategy.report_.participants),
+        rounds=refinement.rounds,
+        converged=refinement.converged,
+        estimate=refinement.estimates[-1],
+        by_round=by_round,
+    )
+    # The number of rounds is found, not set: there is nothing to read off.
+    outcome.mse_by_round, outcome.distance_by_round, outcome.marks = [], [], {}
     return outcome
 
 
@@ -181,7 +189,7 @@ def _stock(cell: Cell, cohort: Cohort) -> Outcome:
     strategy = getattr(flower_strategies, name)(**settings)
     # Flower samples clients with Python's own generator.
     random.seed(cell.problem.seed)
-    trace, tail = _Trace(cell, cohort), list[Array]()
+    trace, tail = Trace(cell, cohort), list[Array]()
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         if server_round == 0:
@@ -205,7 +213,7 @@ def _stock(cell: Cell, cohort: Cohort) -> Outcome:
 def _algorithm_2(cell: Cell, cohort: Cohort) -> Outcome:
     """Run the paper's Algorithm 2: sums of noisy G and h, then the plain solve."""
     d = cell.problem.features
-    trace = _Trace(cell, cohort)
+    trace = Trace(cell, cohort)
     packed = _sum(cohort, "query.algorithm_2", np.zeros(0))
     gram, moment = from_upper(packed[:-d], d), packed[-d:]
     system = gram + cell.problem.alpha * np.eye(d)
@@ -220,7 +228,7 @@ def _gradient_step(cell: Cell, cohort: Cohort) -> Outcome:
     The step length that minimises the objective needs G h, a second round.
     """
     d, alpha = cell.problem.features, cell.problem.alpha
-    trace = _Trace(cell, cohort)
+    trace = Trace(cell, cohort)
     moment = -_product(cohort, np.zeros(d), target=True)
     trace.add(np.zeros(d))
     image = _product(cohort, moment) + alpha * moment
@@ -231,7 +239,7 @@ def _gradient_step(cell: Cell, cohort: Cohort) -> Outcome:
 def _conjugate_gradients(cell: Cell, cohort: Cohort) -> Outcome:
     """Solve (G + alpha I) w = h with products G v summed over the clients."""
     d, alpha = cell.problem.features, cell.problem.alpha
-    trace = _Trace(cell, cohort)
+    trace = Trace(cell, cohort)
     coef = np.zeros(d)
     residual = -_product(cohort, coef, target=True)
     trace.add(coef)
@@ -256,6 +264,8 @@ _OWN: dict[str, Callable[[Cell, Cohort], Outcome]] = {
     "Projected One-Shot": _one_shot,
     "Private One-Shot": _one_shot,
     "Refinement": _one_shot,
+    "refine": _several_rounds,
+    "cg": _several_rounds,
     "Algorithm 2": _algorithm_2,
     "Best gradient step": _gradient_step,
     "Conjugate gradients": _conjugate_gradients,

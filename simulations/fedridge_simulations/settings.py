@@ -24,7 +24,7 @@ __all__ = [
 
 SIZES = ("paper", "quick", "toy")
 _PENALTIES = {"scaled": SCALED, "unscaled": UNSCALED}
-_TRIALS = ("trials", "iterative_trials", "private_trials")
+_TRIALS = ("trials", "iterative_trials", "private_trials", "beyond_trials")
 _PROBLEM_FIELDS = (
     "clients",
     "rows",
@@ -47,12 +47,14 @@ class Settings:
     """Everything a run-config can change; a tuple of several values is swept.
 
     The defaults are the paper's (section V-A), with `alpha` for its sigma. Methods that
-    are really private run only where they have trials.
+    are really private, and what goes beyond the paper's table of projections, run only
+    where they have trials.
     """
 
     trials: int = 5
     iterative_trials: int = 5
     private_trials: int = 0
+    beyond_trials: int = 0
     seed: int = 0
     methods: tuple[str, ...] = ("FedAvg", "FedProx")
     penalty: tuple[str, ...] = BOTH_READINGS
@@ -91,7 +93,8 @@ class Settings:
             name: axis[name] if name in axis else self.one(name)
             for name in _PROBLEM_FIELDS
         }
-        problem = Problem(seed=self.seed + trial, **values)
+        rotated = bool(axis.get("rotated", False))
+        problem = Problem(seed=self.seed + trial, rotated=rotated, **values)
         _check_problem(problem)
         return problem
 

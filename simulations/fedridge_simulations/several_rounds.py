@@ -1,0 +1,39 @@
+"""`FedRidge` in several rounds, which shows where it is after each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord
+
+from fedridge_flwr import FedRidge
+from fedridge_flwr.refinefit import RefineFit
+
+from .problem import Array
+
+__all__ = ["WatchedFedRidge"]
+
+
+class WatchedFedRidge(FedRidge):
+    """FedRidge as it is; `watch` is called with the coefficients of every round.
+
+    Nobody but a figure has a use for them: only the last ones are a result.
+    """
+
+    def __init__(self, watch: Callable[[Array], object], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._watch = watch
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take the answers, and show the coefficients."""
+        found = super().aggregate_train(server_round, replies)
+        fit = self._fit
+        if fit.model is not None:
+            self._watch(np.asarray(fit.model.coef_))
+        elif isinstance(fit, RefineFit) and fit.steps is not None:
+            self._watch(fit.steps.solution[:, 0])
+        return found
