@@ -22,7 +22,8 @@ from fedridge_simulations.modes import (
     projected,
     reached,
 )
-from fedridge_simulations.projection_tables import APPROXIMATION, kind
+from fedridge_simulations.modes_tables import APPROXIMATION
+from fedridge_simulations.projection_tables import kind
 from fedridge_simulations.report import load
 from fedridge_simulations.results import Results
 from fedridge_simulations.settings import Settings, override
@@ -107,7 +108,7 @@ def lines_of_projections(text: str) -> list[str]:
     """Return the lines of a text about m < d."""
     said = re.split(r"\n|\. ", text)
     small = [m for m in PAPER.projection if m < 1000]
-    pattern = "|".join(rf"\b{m}\b \| |m = {m}\b" for m in small)
+    pattern = "|".join(rf"\| {m} +\||m = {m}\b" for m in small)
     return [line for line in said if re.search(pattern, line)]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["axes", "curve", "oracle_line", "series", "style"]
+__all__ = ["axes", "curve", "oracle_line", "series", "shared_legend", "style"]
 
 # Okabe and Ito's palette: told apart with any kind of colour vision, and in grey.
 _COLOURS = {
@@ -130,3 +130,19 @@ def curve(axis: Axes, traces: Sequence[Sequence[float]], method: Method) -> None
 def oracle_line(axis: Axes, value: float, label: str = "Centralized") -> None:
     """Draw the oracle."""
     axis.axhline(value, color="#555555", lw=1.2, ls=":", label=label)
+
+
+def shared_legend(figure: Figure, panels: Sequence[Axes], columns: int) -> None:
+    """Explain below the figure what is in any of its panels."""
+    known: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            known.setdefault(label, handle)
+    figure.legend(
+        list(known.values()),
+        list(known),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .cells import Outcome
-from .figures import axes, style
+from .figures import axes, shared_legend, style
 from .formulas import paper_upload
 from .method import ONE_SHOT, Method
 from .modes import NEAR, TOLERANCE, axis, mode_methods, reached, rounds_of
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["mode_claims", "mode_figure", "mode_tables", "mode_verdict", "variances"]
+__all__ = [
+    "APPROXIMATION",
+    "mode_claims",
+    "mode_figure",
+    "mode_tables",
+    "mode_verdict",
+    "variances",
+]
+
+APPROXIMATION = "approximation"
+"""What a projection to fewer dimensions is called, whatever came out."""
 
 
 def variances(spectrum: float) -> str:
@@ -108,13 +118,13 @@ def mode_tables(results: Results) -> str:
         f"{problem.rows - problem.test_rows} training rows each, alpha "
         f"{problem.alpha:g}, features rotated by an orthogonal matrix: the hard case, "
         "since scaling columns does not undo the spectrum. `refine` and `cg` stop at "
-        f"an estimated error of {TOLERANCE:g}; the set-up round counts. Errors and "
-        "rounds are the worst of "
+        f"an estimated error of {TOLERANCE:g}; the set-up round counts. Relative "
+        f"errors, and rounds until {NEAR:g}, are the worst of "
         f"{settings.beyond_trials} trials; `cg` and FedAvg ran in the first one only. "
         "One-Shot sends the trapezoid factor of its rows, as any client with fewer "
         "rows than features does. The oracle solves the triangle of X, since solving "
         "X'X, as One-Shot and scikit-learn do, loses the digits of its condition. A "
-        "projection is an approximation, not a mode of solving."
+        f"projection is an {APPROXIMATION}, not a mode of solving."
     )
 
 
@@ -141,7 +151,7 @@ def _row(results: Results, method: Method, spectrum: float) -> list[str]:
 
 def _name(method: Method) -> str:
     if method.projection:
-        return f"{method.label}, m = {method.projection} (approximation)"
+        return f"{method.label}, m = {method.projection} ({APPROXIMATION})"
     if method.penalty:
         return f"{method.label}-{method.rounds}"
     return method.label
@@ -188,17 +198,11 @@ def mode_figure(results: Results) -> Figure:
         panel.set_ylabel("relative error of coefficients")
     for panel in panels[len(settings.spectrum) :]:
         panel.set_visible(False)
-    # FedAvg's step is tuned in all panels but that of equal variances.
-    handles, labels = panels[0].get_legend_handles_labels()
-    labels = ["FedAvg" if each.startswith("FedAvg") else each for each in labels]
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=len(labels),
-        frameon=False,
-        fontsize=9,
-    )
+    shown = panels[: len(settings.spectrum)]
+    low, high = zip(*(panel.get_xlim() for panel in shown), strict=True)
+    for panel in shown:
+        panel.set_xlim(min(low), max(high))
+    shared_legend(figure, panels, 5)
     return figure
 
 
@@ -208,14 +212,17 @@ def _draw(panel: Axes, results: Results, method: Method, spectrum: float) -> Non
         return
     points = _path(found[0])
     clients = results.settings.one("clients")
-    look = style(method) | {"ls": "-", "lw": 1.4, "ms": 4, "zorder": 3}
-    if len(points) > 60:
-        look |= {"marker": ""}
+    look = style(method) | {"ls": "-", "lw": 1.4, "ms": 3.5, "zorder": 3}
+    if method.tol:
+        look |= {"marker": "o" if method.name == "refine" else "."}
+    if method.penalty:
+        # The step is tuned in all panels but that of equal variances.
+        look |= {"marker": "", "label": f"FedAvg-{method.rounds}"}
     if method.name == "One-Shot":
-        look |= {"ms": 12}
+        look |= {"ls": "", "ms": 12}
     if method.projection:
-        name = f"projection to {method.projection}, approximation"
-        look |= {"color": "#E69F00", "marker": "X", "ms": 8, "label": name}
+        name = f"projection to {method.projection}, {APPROXIMATION}"
+        look |= {"color": "#E69F00", "ls": "", "marker": "X", "ms": 8, "label": name}
     panel.plot(
         [size / clients / 1e6 for size, _ in points],
         [max(distance, 1e-16) for _, distance in points],

@@ -10,15 +10,13 @@ from math import sqrt
 
 from .formulas import fedavg_upload, paper_upload
 from .method import CENTRALIZED, ONE_SHOT, Method
-from .modes_tables import variances
+from .modes_tables import APPROXIMATION, variances
 from .results import Results, Spread, spread
 from .settings import Settings
 from .tables import megabytes, percent, table
 
-__all__ = ["APPROXIMATION", "bytes_table", "distortion", "errors_table", "kind"]
+__all__ = ["bytes_table", "distortion", "errors_table", "kind"]
 __all__ += ["explained_lost", "projected"]
-
-APPROXIMATION = "approximation"
 
 
 def projected(settings: Settings, dimension: int) -> Method:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from ..cells import Cell
 from ..experiment import Experiment, as_in_the_paper, head_to_head, only_fedavg
-from ..figures import axes, oracle_line, series, style
+from ..figures import axes, oracle_line, series, shared_legend, style
 from ..formulas import fedavg_upload, least_squares_error, paper_upload
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from ..modes import mode_cells
 from ..modes_tables import (
+    APPROXIMATION,
     mode_claims,
     mode_figure,
     mode_tables,
@@ -20,7 +21,6 @@ from ..modes_tables import (
     variances,
 )
 from ..projection_tables import (
-    APPROXIMATION,
     bytes_table,
     distortion,
     errors_table,
@@ -117,13 +117,13 @@ def _verdict(results: Results) -> str:
     m = settings.projection[len(settings.projection) // 2]
     first, last = settings.spectrum[0], settings.spectrum[-1]
     flat, steep = (
-        100 * explained_lost(results, projected(settings, m), s).mean
+        -100 * explained_lost(results, projected(settings, m), s).mean
         for s in (first, last)
     )
     loss = (
         f"Projecting {settings.one('features')} features to m = {m} "
-        f"({kind(settings, m)}) loses {flat:.3g}% of the explained variance where "
-        f"variances are equal, {steep:.2g}% where they fall like i^-{last:g}."
+        f"({kind(settings, m)}) changes the explained variance by {flat:+.3g}% where "
+        f"variances are equal, by {steep:+.2g}% where they fall like i^-{last:g}."
     )
     return f"{loss} {mode_verdict(results)}" if settings.beyond_trials else loss
 
@@ -232,8 +232,8 @@ def _bound(results: Results, small: list[int]) -> Claim:
         f"{low:.2g} to {high:.2g} times ‖w‖ for m < d, √(d/m) from "
         f"{sqrt(d / max(small)):.2f} to {sqrt(d / min(small)):.2f}",
         all(value <= sqrt(d / m) for (m, _), value in found.items()),
-        "but √(d/m) is at least 1 for every m up to d, where w = 0 has a distance of "
-        f"1: the bound says nothing, and no m < d is more than an {APPROXIMATION}",
+        "√(d/m) is at least 1 for every m up to d, where w = 0 has a distance of "
+        f"1: it is no better than that, and no m < d is more than an {APPROXIMATION}",
     )
 
 
@@ -248,13 +248,15 @@ def _distances(results: Results, small: list[int]) -> Claim:
             distortion(results, projected(settings, m), s) for s in settings.spectrum
         ]
         off[m] = max(max(1 - low, high - 1) for low, high in both)
+    holds = all(value <= sqrt(8 * log(n) / m) for m, value in off.items())
     return Claim(
         "squared distances of rows",
         "within 1 ± ε for m of order log(n)/ε²",
         ", ".join(f"m = {m}: ε {value:.2f}" for m, value in off.items()),
-        all(value <= sqrt(8 * log(n) / m) for m, value in off.items()),
-        f"below √(8 log n / m) for n = {n} test rows; but rows at about the right "
-        "distances do not make the right coefficients, see the variance lost",
+        holds,
+        f"{'' if holds else 'not '}below √(8 log n / m) for n = {n} test rows; rows at "
+        "about the right distances do not make the right coefficients: see the "
+        "variance lost",
     )
 
 
@@ -269,7 +271,8 @@ def _tables(results: Results) -> str:
         f"paper's. With m < d it is an {APPROXIMATION}, whatever m. √(d/m), the bound "
         "of the paper's proposition, is at least 1 for every m up to d: no better than "
         "w = 0. Explained variance: what is lost of that which the oracle explains in "
-        "the test rows. Squared distances: smallest and largest ratio, projected to "
+        "the test rows, less than nothing where a projection predicts them better. "
+        "Squared distances: smallest and largest ratio, projected to "
         f"original, among 1,000 pairs of test rows in each trial. {trials} trials at "
         f"the first and the last spectrum, {_few(settings)} between, with FedAvg in "
         "the first of them.",
@@ -292,6 +295,7 @@ def _figures(results: Results) -> dict[str, Figure]:
         _panel(results, axis, s)
     for axis in panels[len(settings.spectrum) :]:
         axis.set_visible(False)
+    shared_legend(figure, panels, 3)
     if not settings.beyond_trials:
         return {"projection": figure}
     return {"projection": figure, "modes": mode_figure(results)}
@@ -321,7 +325,6 @@ def _panel(results: Results, axis: Axes, spectrum: float) -> None:
     axis.set_ylabel("test MSE")
     paper = " (the paper's)" if not spectrum else ""
     axis.set_title(f"variances: {variances(spectrum)}{paper}", fontsize=10)
-    axis.legend(frameon=False, fontsize=8)
 
 
 EXPERIMENT = Experiment(
