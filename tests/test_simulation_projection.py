@@ -13,8 +13,6 @@ from fedridge_simulations.cells import Cell, Outcome, Store, load_outcomes
 from fedridge_simulations.experiments.projection import EXPERIMENT
 from fedridge_simulations.method import ONE_SHOT, Method
 from fedridge_simulations.modes import (
-    MAX_ROUNDS,
-    TOLERANCE,
     axis,
     fedavg,
     mode_cells,
@@ -31,7 +29,7 @@ from test_simulations import fake_outcome
 
 COMMITTED = Path(__file__).resolve().parents[1] / "simulations" / "results"
 PAPER, TOY = (EXPERIMENT.sizes[size] for size in ("paper", "toy"))
-REFINE, CG = (Method(m, rounds=MAX_ROUNDS[m], tol=TOLERANCE) for m in MAX_ROUNDS)
+_, REFINE, CG, *_ = mode_methods(PAPER, 0.0)
 
 
 # ---- cells ---------------------------------------------------------------------------
@@ -208,7 +206,7 @@ def test_committed_conjugate_gradients_alone_are_slow(committed: Results) -> Non
     rounds = {s: hard(committed, CG, s)[0].facts for s in PAPER.spectrum}
     assert rounds[0.0]["converged"]
     assert not rounds[2.0]["converged"]
-    assert rounds[2.0]["rounds"] == MAX_ROUNDS["cg"]
+    assert rounds[2.0]["rounds"] == 200
 
 
 def test_committed_projections_lose_what_no_distance_shows(committed: Results) -> None:

@@ -13,11 +13,11 @@ from .cells import Cell, Outcome
 from .method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from .settings import Settings
 
-__all__ = ["MAX_ROUNDS", "NEAR", "PROJECTED", "TOLERANCE", "axis", "fedavg"]
+__all__ = ["NEAR", "PROJECTED", "REFINE_ROUNDS", "TOLERANCE", "axis", "fedavg"]
 __all__ += ["mode_cells", "mode_methods", "projected", "reached", "rounds_of"]
 
 TOLERANCE = 1e-12
-MAX_ROUNDS = {"refine": 100, "cg": 200}
+REFINE_ROUNDS = 100
 PROJECTED = 0.4
 """The paper's advice: m = 0.4 d where a few percent of error are acceptable."""
 
@@ -47,10 +47,10 @@ def fedavg(settings: Settings, spectrum: float) -> Method:
 
 
 def mode_methods(settings: Settings, spectrum: float) -> list[Method]:
-    """Return all methods, in the order of the table."""
+    """Return all methods, in the order of the table; cg has the rounds of FedAvg."""
+    limits = {"refine": REFINE_ROUNDS, "cg": max(settings.one("rounds"), 2)}
     refine, cg = (
-        Method(mode, rounds=rounds, tol=TOLERANCE)
-        for mode, rounds in MAX_ROUNDS.items()
+        Method(mode, rounds=rounds, tol=TOLERANCE) for mode, rounds in limits.items()
     )
     return [ONE_SHOT, refine, cg, projected(settings), fedavg(settings, spectrum)]
 
