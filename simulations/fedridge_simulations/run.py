@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 import warnings
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp import strategy as flower_strategies
 
 from fedridge_flwr import FedRidge, GaussianProjection
 from fedridge_flwr.errors import NotConvergedWarning
@@ -23,16 +21,15 @@ from fedridge_flwr.triangle import from_upper
 from .cells import Cell, Outcome
 from .cohort import TIMEOUT, Cohort, Federation, quiet
 from .honest import gram_noise_sd, levels
-from .method import CLIPPED_FEDAVG, Method, stock_strategies
+from .method import CLIPPED_FEDAVG, Method
 from .private_tuning import tail_rounds, tuned_choice
 from .problem import Array, Problem, centralized, pooled_rows
 from .several_rounds import WatchedFedRidge
-from .trace import Trace
+from .stock import stock_strategy
+from .trace import CoefficientTrace
 from .tuning import tuned_learning_rate
 
 __all__ = ["run_cell"]
-
-_FEDAVGS = ("DP-FedAvg", CLIPPED_FEDAVG)
 
 
 def run_cell(cell: Cell, federation: Federation) -> Outcome:
@@ -43,7 +40,7 @@ def run_cell(cell: Cell, federation: Federation) -> Outcome:
     with quiet():
         cell, chosen = _tuned(cell)
         # Rows and oracle are made before the clock starts.
-        Trace(cell, None)
+        CoefficientTrace(cell, None)
         outcome = _OWN.get(name, _stock)(cell, federation.cohort(cell))
     outcome.facts |= chosen
     if cell.method.private:
@@ -75,7 +72,7 @@ def _centralized(cell: Cell) -> Outcome:
 
 def _one_shot(cell: Cell, cohort: Cohort) -> Outcome:
     problem, method = cell.problem, cell.method
-    trace = Trace(cell, cohort)
+    trace = CoefficientTrace(cell, cohort)
     projection = _projection(cell)
     strategy = FedRidge(
         alpha=problem.alpha,
@@ -123,7 +120,7 @@ def _loss(
 
 def _several_rounds(cell: Cell, cohort: Cohort) -> Outcome:
     """Run FedRidge in a mode of several rounds, and look at it after each."""
-    trace, by_round = Trace(cell, cohort), list[list[float]]()
+    trace, by_round = CoefficientTrace(cell, cohort), list[list[float]]()
 
     def watch(coef: Array) -> None:
         mse = trace.add(coef)
@@ -171,25 +168,8 @@ def _privacy(method: Method) -> DifferentialPrivacy:
 
 def _stock(cell: Cell, cohort: Cohort) -> Outcome:
     """Run one of Flower's own strategies, unmodified."""
-    method, clients = cell.method, cell.problem.clients
-    name = "FedAvg" if method.name in _FEDAVGS else method.name
-    if name not in stock_strategies():
-        raise ValueError(f"no method {name!r}")
-    asked = method.sampled or clients
-    settings: dict[str, Any] = {
-        "fraction_train": asked / clients,
-        "fraction_evaluate": 0.0,
-        "min_train_nodes": min(asked, clients),
-        "min_available_nodes": clients,
-    }
-    if name == "FedProx":
-        settings["proximal_mu"] = method.proximal_mu
-    elif name == "QFedAvg":
-        settings["client_learning_rate"] = method.learning_rate
-    strategy = getattr(flower_strategies, name)(**settings)
-    # Flower samples clients with Python's own generator.
-    random.seed(cell.problem.seed)
-    trace, tail = Trace(cell, cohort), list[Array]()
+    method, strategy = cell.method, stock_strategy(cell)
+    trace, tail = CoefficientTrace(cell, cohort), list[Array]()
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         if server_round == 0:
@@ -213,7 +193,7 @@ def _stock(cell: Cell, cohort: Cohort) -> Outcome:
 def _algorithm_2(cell: Cell, cohort: Cohort) -> Outcome:
     """Run the paper's Algorithm 2: sums of noisy G and h, then the plain solve."""
     d = cell.problem.features
-    trace = Trace(cell, cohort)
+    trace = CoefficientTrace(cell, cohort)
     packed = _sum(cohort, "query.algorithm_2", np.zeros(0))
     gram, moment = from_upper(packed[:-d], d), packed[-d:]
     system = gram + cell.problem.alpha * np.eye(d)
@@ -228,7 +208,7 @@ def _gradient_step(cell: Cell, cohort: Cohort) -> Outcome:
     The step length that minimises the objective needs G h, a second round.
     """
     d, alpha = cell.problem.features, cell.problem.alpha
-    trace = Trace(cell, cohort)
+    trace = CoefficientTrace(cell, cohort)
     moment = -_product(cohort, np.zeros(d), target=True)
     trace.add(np.zeros(d))
     image = _product(cohort, moment) + alpha * moment
@@ -239,7 +219,7 @@ def _gradient_step(cell: Cell, cohort: Cohort) -> Outcome:
 def _conjugate_gradients(cell: Cell, cohort: Cohort) -> Outcome:
     """Solve (G + alpha I) w = h with products G v summed over the clients."""
     d, alpha = cell.problem.features, cell.problem.alpha
-    trace = Trace(cell, cohort)
+    trace = CoefficientTrace(cell, cohort)
     coef = np.zeros(d)
     residual = -_product(cohort, coef, target=True)
     trace.add(coef)
