@@ -235,8 +235,15 @@ def fake_outcome(cell: Cell) -> Outcome:
         mse_by_round=trace,
         distance_by_round=list(trace),
         marks={} if single else marks,
-        facts={"load": 1.0} | fake_facts(cell.method),
+        facts={"load": 1.0} | fake_facts(cell.method) | fake_scores(cell),
     )
+
+
+def fake_scores(cell: Cell) -> dict[str, Any]:
+    if not cell.problem.dataset:
+        return {}
+    facts = {"features": 7, "training_rows": 80, "test_rows": 20, "test_variance": 1.0}
+    return facts | {"accuracy": 0.9, "other_labels": 0}
 
 
 def fake_facts(method: Method) -> dict[str, Any]:
@@ -348,7 +355,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
     with local_superlink() as superlink:
         config = {"experiment": "all", "size": "toy", "output-dir": str(folder)}
-        superlink.run(APP, num_supernodes=4, run_config=config, echo=False)
+        superlink.run(APP, num_supernodes=5, run_config=config, echo=False)
         with pytest.raises(FedRidgeError, match="one or more of baselines"):
             superlink.run(
                 APP, num_supernodes=2, run_config={"experiment": "x"}, echo=False

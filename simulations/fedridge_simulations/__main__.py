@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from flwr.common.config import parse_config_args
 from fedridge_flwr.app.launch import local_superlink
 from fedridge_flwr.errors import FedRidgeError
 
+from .datasets import DATA_VARIABLE, beside_the_project
 from .report import render, write_report
 from .server_app import choose
 
@@ -26,6 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", default="paper", help="paper, quick or toy")
     parser.add_argument("--experiment", default="all", help="with commas, or all")
     parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=os.environ.get(DATA_VARIABLE) or beside_the_project(),
+        help="folder of data sets; those that are not there are left out",
+    )
     parser.add_argument("-c", "--run-config", action="append", default=[])
     parser.add_argument(
         "--render",
@@ -43,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
             "experiment": options.experiment,
             "size": options.size,
             "output-dir": str(folder),
+            "data-dir": str(options.data_dir.absolute()),
         }
         with local_superlink() as superlink:
             for clients, part in _parts(config):

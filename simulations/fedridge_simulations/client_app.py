@@ -33,6 +33,8 @@ from fedridge_flwr.triangle import upper_triangle
 
 from .cells import Cell
 from .clipped_descent import private_step, step_noise_sd
+from .datasets import data_folder, dataset_clients
+from .mapped_rows import local_training, mapped_clients, weight_arrays
 from .method import CLIPPED_FEDAVG, Method
 from .paper_privacy import algorithm_2, gradient_noise_sd
 from .problem import ClientRows, Problem, client_rows
@@ -60,7 +62,10 @@ def _partition(context: Context) -> int:
 
 
 def _rows(context: Context) -> ClientRows:
-    return client_rows(_cell(context).problem, _partition(context))
+    problem, partition = _cell(context).problem, _partition(context)
+    if problem.dataset:
+        return dataset_clients(problem, data_folder(context.run_config))[partition]
+    return client_rows(problem, partition)
 
 
 def load_data(context: Context) -> tuple[Any, Any]:
@@ -83,12 +88,22 @@ def announce(message: Message, context: Context) -> Message:
         context.state[_STATE] = record
         # Rows are made up, and what another cell released of them is another story.
         forget_releases(context)
-        # Whichever process a client runs in next has its rows: all of them are made.
-        problem = _cell(context).problem
-        for each in range(problem.clients):
-            client_rows(problem, each)
+        _make_rows(_cell(context), context)
     here = MetricRecord({"partition-id": partition})
     return Message(RecordDict({"metrics": here}), reply_to=message)
+
+
+def _make_rows(cell: Cell, context: Context) -> None:
+    """Make the rows of all clients: whichever process one runs in next has its own."""
+    problem, method = cell.problem, cell.method
+    if not problem.dataset:
+        for each in range(problem.clients):
+            client_rows(problem, each)
+        return
+    folder = data_folder(context.run_config)
+    dataset_clients(problem, folder)
+    if method.local_epochs:
+        mapped_clients(problem, method.features, folder)
 
 
 @app.train()
@@ -101,6 +116,8 @@ def train(message: Message, context: Context) -> Message:
     config = message.content.config_records["config"]
     if PROTOCOL_KEY in config:
         return _ridge(message, context)
+    if cell.problem.dataset:
+        return _train_on_features(message, context)
     rows, method = _rows(context), cell.method
     (coef,) = message.content.array_records["arrays"].to_numpy_ndarrays()
     if method.name == CLIPPED_FEDAVG:
@@ -128,6 +145,22 @@ def train(message: Message, context: Context) -> Message:
         residual = rows.X @ coef - rows.y
         metrics["train_loss"] = float(residual @ residual / (2 * len(residual)))
     return _reply(message, trained, metrics)
+
+
+def _train_on_features(message: Message, context: Context) -> Message:
+    config: Any = message.content.config_records["config"]
+    arrays = message.content.array_records["arrays"].to_numpy_ndarrays()
+    trained, rows = local_training(
+        _cell(context),
+        _partition(context),
+        tuple(np.asarray(values, dtype=np.float64) for values in arrays),
+        data_folder(context.run_config),
+        server_round=int(config["server-round"]),
+        proximal_mu=float(config.get("proximal-mu", 0.0)),
+    )
+    metrics = MetricRecord({"num-examples": rows})
+    content = RecordDict({"arrays": weight_arrays(trained), "metrics": metrics})
+    return Message(content, reply_to=message)
 
 
 def _private_training(cell: Cell, rows: ClientRows, coef: Any) -> Any:

@@ -38,6 +38,11 @@ class Experiment:
         From results to Markdown with everything measured.
     figures : callable
         From results to figures by file name.
+    available : callable
+        From settings and the folder of data sets to settings with those that are there.
+    uses : tuple of str
+        Settings that it reads, where those of the paper's rows mean nothing to it; all
+        by default.
     """
 
     name: str
@@ -48,6 +53,8 @@ class Experiment:
     claims: Callable[[Results], list[Claim]]
     tables: Callable[[Results], str]
     figures: Callable[[Results], dict[str, Figure]]
+    available: Callable[[Settings, str], Settings] = lambda settings, _: settings
+    uses: tuple[str, ...] = ()
 
 
 def head_to_head(

@@ -58,6 +58,9 @@ class Method:
     clip, tail
         Bound on the gradient of a record, and whether the models of the last half of
         the rounds are averaged; with `learning_rate` set by tuning, not by the cell.
+    features : str
+        Feature map on the columns of a data set, as `FeatureMap.from_text` reads it;
+        its seed is that of the problem.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Method:
     clip: float = 0.0
     tail: bool = False
     tol: float = 0.0
+    features: str = ""
 
     @property
     def private(self) -> bool:
@@ -88,8 +92,8 @@ class Method:
     def to_json(self) -> dict[str, Any]:
         """Return the settings by name.
 
-        Those that only a few methods have are left out where they are not set, so that
-        cells from before they existed keep their keys.
+        Those that came later are left out where they are not set, so that cells from
+        before they existed keep their keys.
         """
         later = {f.name: f.default for f in fields(self) if f.name in _LATER}
         return {k: v for k, v in asdict(self).items() if v != later.get(k, ...)}
@@ -106,6 +110,8 @@ class Method:
         if self.name == CLIPPED_FEDAVG:
             return f"DP-FedAvg-{self.rounds}, clipped"
         details = []
+        if self.features:
+            details.append(self.features)
         if self.estimator:
             details.append(_ESTIMATORS[self.estimator])
         if self.trust == "server":
@@ -124,6 +130,7 @@ class Method:
 
 
 _LATER = ("trust", "estimator", "x_norm_bound", "y_bound", "clip", "tail", "tol")
+_LATER += ("features",)
 
 ONE_SHOT = Method("One-Shot")
 CENTRALIZED = Method("Centralized", rounds=0)

@@ -13,6 +13,10 @@ from .tables import claims_table
 __all__ = ["describe", "write_experiment"]
 
 
+# In the tables themselves, or of experiments that say so in `uses`.
+_UNSAID = ("methods", "penalty", "datasets", "random_features")
+
+
 def write_experiment(
     experiment: Experiment,
     results: Results,
@@ -24,7 +28,7 @@ def write_experiment(
     parts = [f"# {experiment.title}"]
     if claims:
         parts.append(claims_table(claims))
-    parts += [experiment.tables(results), describe(about)]
+    parts += [experiment.tables(results), describe(about, experiment.uses)]
     text = "\n\n".join(parts)
     if folder is not None:
         from matplotlib import rc_context
@@ -39,13 +43,13 @@ def write_experiment(
     return text
 
 
-def describe(about: Mapping[str, Any]) -> str:
-    """Return settings, versions and machine in a few sentences."""
+def describe(about: Mapping[str, Any], uses: tuple[str, ...] = ()) -> str:
+    """Return settings, all or those in `uses`, versions and machine."""
     settings = about["settings"]
     shown = ", ".join(
         f"{name} {_plain(value)}"
         for name, value in settings.items()
-        if name not in ("methods", "penalty")
+        if (name in uses if uses else name not in _UNSAID)
     )
     versions = ", ".join(f"{name} {v}" for name, v in about["versions"].items())
     machine = about["machine"]

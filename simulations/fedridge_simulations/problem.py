@@ -42,6 +42,9 @@ class Problem:
     rotated : bool
         The features are turned by one orthogonal matrix, so that no scaling of columns
         undoes the spectrum.
+    dataset : str
+        Name of a data set (`datasets`) instead of the paper's rows; `features` are its
+        columns then.
     """
 
     clients: int = 20
@@ -55,16 +58,18 @@ class Problem:
     spectrum: float = 0.0
     test_fraction: float = 0.2
     rotated: bool = False
+    dataset: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings by name.
 
-        Rotation is left out where there is none, so that cells from before it existed
-        keep their keys.
+        Those that came later are left out where they are not set, so that cells from
+        before they existed keep their keys.
         """
         values = asdict(self)
-        if not self.rotated:
-            del values["rotated"]
+        for name in ("rotated", "dataset"):
+            if not values[name]:
+                del values[name]
         return values
 
     @property

@@ -14,10 +14,12 @@ from flwr.serverapp import Grid, ServerApp
 from fedridge_flwr.app.machine import memory_gib, versions
 from fedridge_flwr.flower.exchange import log
 
-from .cells import Cell, Store, alone
+from .cells import Cell, Outcome, Store, alone
 from .cohort import Federation
+from .datasets import data_folder
 from .experiment import Experiment
 from .experiments import EXPERIMENTS
+from .feature_cells import run_feature_cell
 from .output import write_experiment
 from .results import Results
 from .run import run_cell
@@ -53,7 +55,7 @@ def main(grid: Grid, context: Context) -> None:
                 experiment.name,
                 cells,
                 store,
-                lambda cell: run_cell(cell, federation),
+                lambda cell: _run(cell, federation, data_folder(config)),
                 about,
                 only,
             )
@@ -64,6 +66,12 @@ def main(grid: Grid, context: Context) -> None:
         print(f"\n{text}\n", flush=True)
         if place is not None:
             log.info("wrote results.json, table.md and figures to %s", place)
+
+
+def _run(cell: Cell, federation: Federation, folder: str) -> Outcome:
+    if cell.problem.dataset:
+        return run_feature_cell(cell, federation, folder)
+    return run_cell(cell, federation)
 
 
 def choose(
@@ -95,6 +103,7 @@ def choose(
         experiment = EXPERIMENTS[name]
         settings = override(experiment.sizes[size], run_config)
         try:
+            settings = experiment.available(settings, data_folder(run_config))
             cells = experiment.cells(settings)
         except SettingsError as error:
             raise SettingsError(f"{name}: {error}") from None

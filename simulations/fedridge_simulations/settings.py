@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from fedridge_flwr.errors import FedRidgeError
 
+from .datasets import DATASETS
 from .method import BOTH_READINGS, SCALED, UNSCALED, Method, stock_strategies
 from .problem import Problem
 
@@ -76,6 +77,8 @@ class Settings:
     epsilon: tuple[float, ...] = (1.0,)
     delta: tuple[float, ...] = (1e-5,)
     projection: tuple[int, ...] = (0,)
+    datasets: tuple[str, ...] = ()
+    random_features: tuple[int, ...] = (500, 1000)
 
     def one(self, name: str) -> Any:
         """Return the value of a setting that is not swept here."""
@@ -93,8 +96,10 @@ class Settings:
             name: axis[name] if name in axis else self.one(name)
             for name in _PROBLEM_FIELDS
         }
-        rotated = bool(axis.get("rotated", False))
-        problem = Problem(seed=self.seed + trial, rotated=rotated, **values)
+        for name in ("rotated", "dataset"):
+            if name in axis:
+                values[name] = axis[name]
+        problem = Problem(seed=self.seed + trial, **values)
         _check_problem(problem)
         return problem
 
@@ -164,7 +169,7 @@ def override(defaults: Settings, run_config: Mapping[str, Any]) -> Settings:
                 _refuse(key, "a whole number of at least 0 (0: the default)", value)
             if value or field.name == "seed":
                 changes[field.name] = value
-        elif field.name in ("methods", "penalty"):
+        elif field.name in ("methods", "penalty", "datasets"):
             changes[field.name] = _names(key, value)
         else:
             changes[field.name] = _numbers(key, value, getattr(defaults, field.name))
@@ -200,7 +205,11 @@ def _key(name: str) -> str:
 
 
 def _names(key: str, value: Any) -> tuple[str, ...]:
-    valid = stock_strategies() if key == "methods" else list(_PENALTIES)
+    valid = {
+        "methods": stock_strategies(),
+        "penalty": list(_PENALTIES),
+        "datasets": list(DATASETS),
+    }[key]
     names = (
         [part.strip() for part in value.split(",")] if isinstance(value, str) else []
     )
@@ -216,6 +225,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "features": (1, 1e6),
     "rounds": (1, 1e6),
     "local-epochs": (1, 1e6),
+    "random-features": (1, 1e5),
     "test-fraction": (0.01, 1.0),
     "missing": (0.0, 1.0),
     "epsilon": (1e-6, 1e6),

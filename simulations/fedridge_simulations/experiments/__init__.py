@@ -1,4 +1,4 @@
-"""The experiments: the paper's seven and two beyond it, one small module each."""
+"""The experiments: the paper's seven and three beyond it, one small module each."""
 
 from ..experiment import Experiment
 from . import (
@@ -8,6 +8,7 @@ from . import (
     dropout,
     gradient,
     heterogeneity,
+    kernels,
     privacy,
     projection,
     scalability,
@@ -27,5 +28,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         projection,
         dropout,
         gradient,
+        kernels,
     )
 }
