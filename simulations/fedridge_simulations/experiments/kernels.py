@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import floor, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..cells import Cell, Outcome
@@ -11,7 +12,7 @@ from ..datasets import DATASETS, is_there
 from ..experiment import Experiment, as_in_the_paper
 from ..figures import axes
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
-from ..results import Results
+from ..results import Results, spread
 from ..settings import Settings, SettingsError
 from ..tables import Claim, table
 
@@ -322,13 +323,22 @@ def _line(results: Results, row: _Row) -> list[str]:
     lines += [_per_client(results, row, one, clients), _seconds(results, row, one)]
     for method in row.iteratives():
         lines += [
-            _score_text(results, row, method),
+            _beside_one_shot(results, row, method),
             _per_client(results, row, method, clients),
             _seconds(results, row, method),
         ]
     if not row.iteratives():
         lines += ["-"] * 3 * len(results.settings.iteratives(1))
     return lines
+
+
+def _beside_one_shot(results: Results, row: _Row, method: Method) -> str:
+    """Return a score, and in brackets One-Shot's in the same trials."""
+    mine = results.by_trial(method, **row.axis)
+    one = results.by_trial(row.one_shot, **row.axis)
+    same = spread(_scores(o)[-1] for trial, o in one.items() if trial in mine)
+    there = f" ({same.mean:.4f})" if same.trials else ""
+    return _score_text(results, row, method) + there
 
 
 def _per_client(results: Results, row: _Row, method: Method, clients: int) -> str:
@@ -355,7 +365,8 @@ def _table(results: Results, *, labels: bool) -> str:
     heads += ["MB per client up / down", "seconds"]
     for method in settings.iteratives(settings.one("rounds")):
         name = f"{method.label}, {method.rounds} rounds"
-        heads += [f"{name}, test {score}", "its MB per client up / down", "its seconds"]
+        heads += [f"{name}, test {score} (One-Shot's in the same trials)"]
+        heads += ["its MB per client up / down", "its seconds"]
     return table(heads, [_line(results, row) for row in rows], text_columns=2)
 
 
@@ -415,11 +426,13 @@ def _draw(axis: Axes, results: Results, dataset: str) -> None:
         for row in _all_rows(settings)
         if row.dataset == dataset and row.kind.name in _AGAINST_FEDAVG
     ]
+    lowest = 1.0
     for row in rows:
         colour = _COLOURS[row.kind.name]
         for number, method in enumerate(row.iteratives()):
             for outcome in results.outcomes(method, **row.axis)[:1]:
                 scores = _scores(outcome)
+                lowest = min([lowest, *filter(isfinite, scores)])
                 axis.plot(
                     range(1, len(scores) + 1),
                     scores,
@@ -447,7 +460,8 @@ def _draw(axis: Axes, results: Results, dataset: str) -> None:
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.xaxis.set_minor_formatter(lambda *_: "")
     axis.set_xlabel("rounds")
-    axis.set_ylim(0.0, 1.02)
+    # Below zero a model is worse than the mean: of no interest here.
+    axis.set_ylim(max(0.0, floor(10 * lowest - 0.5) / 10), 1.01)
     axis.set_title(f"{dataset}, {rows[0].axis['clients']} clients", fontsize=10)
 
 
