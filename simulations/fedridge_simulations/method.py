@@ -129,8 +129,10 @@ class Method:
         return f"{self.name} ({', '.join(details)})" if details else self.name
 
 
-_LATER = ("trust", "estimator", "x_norm_bound", "y_bound", "clip", "tail", "tol")
-_LATER += ("features",)
+_LATER = (
+    *("trust", "estimator", "x_norm_bound", "y_bound", "clip", "tail"),
+    *("tol", "features"),
+)
 
 ONE_SHOT = Method("One-Shot")
 CENTRALIZED = Method("Centralized", rounds=0)
