@@ -46,8 +46,8 @@ MOST_FEATURES = math.isqrt(int(MEMORY / MATRICES))
 
 _SPECTRA = (0.0, 1.0, 2.0)
 _STEEPEST = 3.0
-_REFINE_ROUNDS = (5.0, 6.0, 18.0)
-_CG_ROUNDS = (20.0, 161.0, 1318.0)
+_REFINE_ROUNDS = (5.0, 6.0, 14.0)
+_CG_ROUNDS = (21.0, 128.0, 1318.0)
 _UNKNOWN_SPECTRUM = 1.0
 
 
@@ -116,24 +116,24 @@ def projection_bytes(m: int, t: int = 1, n: int | None = None) -> int:
 def refine_rounds(spectrum: float | None) -> int:
     """Return about how many vector rounds preconditioned refinement needs.
 
-    Between what was measured (0, 1, 2: 5, 6, 18 rounds), the logarithm is interpolated;
+    Between what was measured (0, 1, 2: 5, 6, 14 rounds), the logarithm is interpolated;
     beyond, it goes on, up to 3. An unknown spectrum counts as 1.
 
     Examples
     --------
     >>> [refine_rounds(s) for s in (0, 1, 1.5, 2, None)]
-    [5, 6, 11, 18, 6]
+    [5, 6, 10, 14, 6]
     """
     return _interpolated(spectrum, _REFINE_ROUNDS)
 
 
 def cg_rounds(spectrum: float | None) -> int:
-    """Return the same for conjugate gradients (20, 161, 1318 rounds).
+    """Return the same for conjugate gradients (21, 128, 1318 rounds).
 
     Examples
     --------
     >>> [cg_rounds(s) for s in (0, 1, 2, 3)]
-    [20, 161, 1318, 10790]
+    [21, 128, 1318, 13572]
     """
     return _interpolated(spectrum, _CG_ROUNDS)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedridge_benchmarks.report import Results
 from fedridge_benchmarks.scaling import costs_of, table
 
-from fedridge_flwr.words import human_bytes
+from fedridge_flwr.words import human_bytes, text_table
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -33,6 +33,14 @@ SCALING = (
 PRIVACY = (
     "<!-- privacy: written by `make readme` from simulations/results -->",
     "<!-- end of privacy -->",
+)
+MODES = (
+    "<!-- modes: written by `make readme` from simulations/results -->",
+    "<!-- end of modes -->",
+)
+KERNELS = (
+    "<!-- kernels: written by `make readme` from simulations/results -->",
+    "<!-- end of kernels -->",
 )
 MEASURED = ROOT / "benchmarks" / "results"
 TRAFFIC = ("<!-- traffic -->", "<!-- end of traffic -->")
@@ -75,6 +83,37 @@ def privacy_table() -> str:
     return str(tables[0]).strip()
 
 
+def _tables(experiment: str, after: str) -> list[list[list[str]]]:
+    """Return the tables below a heading, each as rows of cells, heads first."""
+    file = ROOT / "simulations" / "results" / experiment / "table.md"
+    text = file.read_text(encoding="utf-8").split(after, 1)[1]
+    found = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    tables = [[_cells(line) for line in each.splitlines()] for each in found]
+    return [[rows[0], *rows[2:]] for rows in tables]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def modes_table(*, short: bool) -> str:
+    """Return all modes at the same rows; the short one is about those one may want."""
+    heads, *rows = _tables("projection", "## All modes")[0]
+    if short:
+        rows = [r for r in rows if r[0] in ("equal", "i^-1", "i^-2") and r[1] != "cg"]
+        heads, rows = heads[:6], [row[:6] for row in rows]
+    return text_table(heads, rows, text_columns=2)
+
+
+def kernels_table() -> str:
+    """Return what matters of the table of labels."""
+    heads, *rows = _tables("kernels", "## One of ten labels")[0]
+    wanted = [0, 1, 2, 4, 5, 7, 8, 10]
+    return text_table(
+        [heads[k] for k in wanted], [[row[k] for k in wanted] for row in rows], 2
+    )
+
+
 def scaling_table() -> str:
     """Return the arithmetic of docs/scaling.md from the measured costs."""
     return table(costs_of(Results.read(MEASURED).curves))
@@ -85,6 +124,11 @@ def main() -> None:
     text = readme.read_text(encoding="utf-8")
     text = put(text, EXPERIMENTS, f"\n{main_table()}\n")
     text = put(text, PRIVACY, f"\n{privacy_table()}\n")
+    text = put(text, MODES, f"\n{modes_table(short=True)}\n")
+    text = put(text, KERNELS, f"\n{kernels_table()}\n")
+    many = ROOT / "docs" / "high-dimension.md"
+    full = put(many.read_text("utf-8"), MODES, f"\n{modes_table(short=False)}\n")
+    many.write_text(full, encoding="utf-8")
     benchmarks = (MEASURED / "table.md").read_text(encoding="utf-8").strip()
     text = put(text, BENCHMARKS, f"\n{benchmarks}\n")
     past = put(scaling.read_text(encoding="utf-8"), SCALING, f"\n{scaling_table()}\n")

@@ -45,7 +45,7 @@ METHODS = ["oneshot", "refine", "cg", "projection", "iterative"]
         ({"d": 1000, "n": 500, "K": 20}, "oneshot", "exact in one round"),
         ({"d": 1400, "n": 5000, "K": 20}, "oneshot", "within the budget"),
         ({"d": 1500, "n": 5000, "K": 20}, "refine", "exact in about 7 rounds"),
-        ({"d": 5000, "n": 5000, "K": 20, "spectrum": 2}, "refine", "about 19 rounds"),
+        ({"d": 5000, "n": 5000, "K": 20, "spectrum": 2}, "refine", "about 15 rounds"),
         ({"d": 5000, "n": 5000, "K": 20, "rounds": 7}, "refine", "an estimate else"),
         ({"d": 5000, "n": 5000, "K": 20, "rounds": 6}, "oneshot", "is not exact"),
         ({"d": 5000, "n": 5000, "K": 20, "rounds": 1}, "oneshot", "5740%"),
@@ -94,7 +94,7 @@ def test_all_methods_are_in_the_table():
     found = recommend(d=1000, n=500, K=20, spectrum=0)
     assert [each.method for each in found.alternatives] == METHODS
     assert [each.exact for each in found.alternatives] == [True] * 3 + [False] * 2
-    assert [each.rounds for each in found.alternatives] == [1, 6, 21, 1, 200]
+    assert [each.rounds for each in found.alternatives] == [1, 6, 22, 1, 200]
     assert recommend(1000, 500, 20, rounds=30).alternatives[-1].rounds == 30
 
 
@@ -154,7 +154,7 @@ def test_one_shot_is_what_a_client_really_sends(n, d, t):
 
 
 @pytest.mark.parametrize(
-    ("spectrum", "refine", "cg"), [(0, 0.50, 0.34), (1, 0.52, 2.6), (2, 0.71, 21.1)]
+    ("spectrum", "refine", "cg"), [(0, 0.51, 0.36), (1, 0.52, 2.07), (2, 0.65, 21.1)]
 )
 def test_megabytes_are_those_that_were_measured(spectrum, refine, cg):
     steps, more = refine_rounds(spectrum), cg_rounds(spectrum)

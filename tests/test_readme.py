@@ -175,6 +175,18 @@ def test_the_table_is_one_that_the_app_wrote() -> None:
         assert words in table
 
 
+def test_the_tables_of_modes_and_kernels_are_those_of_the_experiments() -> None:
+    from readme_table import KERNELS, MODES, kernels_table, modes_table
+
+    for text, marks, table in (
+        (README, MODES, modes_table(short=True)),
+        (HIGH_DIMENSION, MODES, modes_table(short=False)),
+        (README, KERNELS, kernels_table()),
+    ):
+        begin, end = marks
+        assert text.split(begin)[1].split(end)[0].strip() == table
+
+
 def test_the_privacy_table_is_that_of_the_committed_experiment() -> None:
     from readme_table import PRIVACY, privacy_table
 

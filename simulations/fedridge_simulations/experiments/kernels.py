@@ -399,8 +399,10 @@ def _about_data(results: Results) -> str:
 
 
 _HOW = (
-    "Alpha is fixed; it was chosen among powers of ten by cross-validation on the "
-    "training rows of the first trial, and is the same for all methods of a row. "
+    "Alpha is fixed and the same for all methods of a row: a power of ten, looked for "
+    "by cross-validation on the training rows of the first trial (by generalized "
+    "cross-validation for friedman1's tangent features), gamma by a small grid on the "
+    "same trial; a few of them are at the end of what was tried. "
     "Each trial draws its own features and test rows. Where columns are standardised, "
     "or gamma follows their scale, One-Shot has a small first round for means and "
     "variances, which is counted; FedAvg is given the finished map and pays nothing "
