@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .advice import better_mode
-from .errors import NotConvergedWarning, NotEnoughClientsError, ProtocolError
+from .errors import (
+    NotConvergedWarning,
+    NotEnoughClientsError,
+    ProtocolError,
+    SingularSystemError,
+)
 from .fold import Contribution
 from .model import RidgeModel
 from .oneshot import OneShotFit
@@ -126,6 +131,11 @@ class RefineFit(OneShotFit):
         return self._end() if self._over else None
 
     @property
+    def _probes(self) -> int:
+        """Right-hand sides that are only there to find dependent columns."""
+        return int(self.settings.alpha == 0.0)
+
+    @property
     def _over(self) -> bool:
         return self.steps is None or (
             self.steps.done or self.rounds >= self.settings.max_rounds
@@ -138,7 +148,7 @@ class RefineFit(OneShotFit):
         return choose_mode(total.n_features, total.n_targets, limits)
 
     def _open(self, openings: Openings) -> None:
-        shape = (openings.n_features, openings.n_targets)
+        shape = (openings.n_features, openings.n_targets + self._probes)
         self.members = {
             client: _Member(opening, np.zeros(shape), np.zeros(shape[1]))
             for client, opening in openings.of.items()
@@ -154,8 +164,11 @@ class RefineFit(OneShotFit):
             **settings.options,
         )
         image = None if start is None else self._image(start)
+        rhs = self.system.rhs
+        if self._probes:
+            rhs = np.column_stack([rhs, self.system.probe()])
         self.steps = ConjugateSteps(
-            self.system.rhs,
+            rhs,
             self.system.preconditioner(),
             settings.tol,
             _PATIENCE[self.mode],
@@ -223,7 +236,13 @@ class RefineFit(OneShotFit):
         system, steps = self.system, self.steps
         if system is None or steps is None:  # pragma: no cover - ends after it began
             raise NotEnoughClientsError("no client has answered.")
-        solution = steps.solution
+        solution, targets = steps.solution, system.rhs.shape[1]
+        if self._probes and targets in steps.stuck:
+            raise SingularSystemError(
+                "the data do not determine the coefficients: some columns depend on "
+                'each other. Remedy: use alpha > 0, or drop columns (mode="oneshot" '
+                "names them)."
+            )
         if not steps.converged:
             ended = steps.ended or f"max_rounds={self.settings.max_rounds} was reached"
             warnings.warn(
@@ -233,7 +252,8 @@ class RefineFit(OneShotFit):
                 NotConvergedWarning,
                 stacklevel=4,
             )
-        model = self._dressed(system.model(solution, self._image(solution)))
+        image = self._image(solution)[:, :targets]
+        model = self._dressed(system.model(solution[:, :targets], image))
         self.model = model
         self.report = self._report(
             Openings({client: m.opening for client, m in self.members.items()}), model

@@ -423,6 +423,33 @@ def test_a_client_refuses_a_map_that_it_cannot_make(text):
         client.fit([], {wire.MAP_KEY: text})
 
 
+def test_a_client_lets_its_rows_go_through_no_other_map_than_it_allows():
+    mine = Standardize() | RandomFourierFeatures(20, gamma="scale", seed=1)
+    app = ridge_client_app(load_data, feature_maps=[mine])
+    strategy = fit(
+        FedRidge(feature_map=mine, min_available_nodes=K), InProcessGrid.of_app(app, K)
+    )
+    close_to_pooled(strategy.model_)
+    fit(FedRidge(min_available_nodes=K), InProcessGrid.of_app(app, K))
+    for other in (
+        Standardize() | RandomFourierFeatures(20, gamma="scale", seed=2),
+        RandomFourierFeatures(20, gamma=0.1, seed=1),
+        Standardize() | NeuralTangentFeatures(1),
+    ):
+        strategy = FedRidge(feature_map=other, min_available_nodes=K)
+        with pytest.raises(NotEnoughClientsError, match="does not allow"):
+            strategy.start(InProcessGrid.of_app(app, K), timeout=5)
+    with pytest.raises(FedRidgeError, match="must be a list of FeatureMap"):
+        ridge_client_app(load_data, feature_maps=["fourier 20"])
+
+
+def test_maps_of_too_many_features_are_refused_by_the_client():
+    client = RidgeClient(*rows_of(0))
+    wide = RandomFourierFeatures(30_000, gamma=0.1)
+    with pytest.raises(FedRidgeError, match="makes 30000 features"):
+        client.fit([], {wire.MAP_KEY: wide.to_json()})
+
+
 def test_a_map_that_does_not_fit_the_columns_is_told_to_the_server():
     strategy = FedRidge(feature_map=GaussianProjection(50), min_available_nodes=2)
     with pytest.raises(NotEnoughClientsError, match="50"):

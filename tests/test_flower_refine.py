@@ -6,10 +6,11 @@ import logging
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from fakes import Handler, InProcessGrid, node_context
 from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import ServerApp
@@ -299,6 +300,8 @@ def test_a_product_is_for_as_many_columns_as_there_are():
     config = {wire.TASK_KEY: "product"}
     with pytest.raises(ProtocolError, match="vectors of 3 entries for 40 features"):
         client.fit([np.ones((3, 1))], config)
+    with pytest.raises(ProtocolError, match="sends 9 vectors for 1 target"):
+        client.fit([np.ones((D, 9))], config)
     with pytest.raises(ProtocolError, match="not finite"):
         client.fit([np.full((D, 1), np.inf)], config)
     with pytest.raises(ProtocolError, match="no vectors"):
@@ -307,6 +310,43 @@ def test_a_product_is_for_as_many_columns_as_there_are():
         client.fit([], {wire.TASK_KEY: "secrets"})
     with pytest.raises(ProtocolError, match="where auto ends"):
         client.fit([], {wire.TASK_KEY: "opening", "mode": "auto", "max-bytes": "8"})
+
+
+def test_the_plain_statistics_of_the_paper_are_no_answer_here():
+    def plain(message: Message) -> Message:
+        X, y = rows_of(0)
+        arrays = ArrayRecord([X.T @ X, X.T @ y])
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord(_COUNT)})
+        return Message(content, reply_to=message)
+
+    for mode in ("refine", "cg"):
+        grid = InProcessGrid.of_app(NATIVE, K)
+        grid.handlers[1000] = plain
+        strategy = FedRidge(0.7, mode=mode, fit_intercept=False, min_available_nodes=K)
+        fit(strategy, grid)
+        assert "knows nothing of what" in strategy.report_.failures["1000"]
+
+
+_COUNT = {"num-examples": 20}
+
+
+def test_evaluation_checks_the_names_of_the_columns():
+    names = [f"x{j}" for j in range(D)]
+
+    def load(context: Any) -> Any:
+        X, y = load_data(context)
+        return pandas.DataFrame(X, columns=names), y
+
+    def load_odd(context: Any) -> Any:
+        X, y = load_data(context)
+        odd = context.node_config["partition-id"] == 1
+        return pandas.DataFrame(X, columns=names[::-1] if odd else names), y
+
+    strategy = FedRidge(
+        0.7, mode="refine", min_available_nodes=K, fraction_evaluate=1.0
+    )
+    fit(strategy, InProcessGrid.of_app(ridge_client_app(load, load_odd), K))
+    assert list(strategy.report_.evaluation_failures) == ["1001"]
 
 
 def test_the_older_driver_is_told_how_many_rounds_to_give(caplog):

@@ -433,6 +433,73 @@ def test_ordinary_least_squares():
     assert relative(fit.model.coef_, expected[:-1]) < 1e-9
 
 
+@pytest.mark.parametrize("n_k", [20, 100])
+def test_without_a_penalty_dependent_columns_are_found_out(n_k):
+    X, y, _ = some_rows(4 * n_k, 12)
+    X[:, 5] = X[:, 2] - 2.0 * X[:, 7]
+    with pytest.raises(SingularSystemError, match="columns depend on each other"):
+        refine(split((X, y, None), [n_k] * 4), alpha=0.0)
+
+
+def test_nothing_is_left_of_a_solution_that_only_others_had():
+    X, y, _ = some_rows(90, 8)
+    y[30:] = 0.1
+    fit = refine(split((X, y, None), [30] * 3), {"client 0": _away_from(3)})
+    assert np.abs(fit.model.coef_).max() < 1e-10
+    assert fit.model.intercept_ == pytest.approx(0.1)
+
+
+def test_products_are_bounded_by_the_variances_of_a_client():
+    rows = some_rows(240, 50)
+    clients = split(rows, [80] * 3)
+    tiny = np.random.default_rng(3).normal(size=(3, 50)) * 1e-3
+    clients["tiny"] = (tiny, np.ones(3))
+
+    def fault(number, product):
+        return product + 1e-2 * (np.arange(50.0)[:, None] % 3 - 1)
+
+    fit = refine(clients, {"tiny": fault}, alpha=0.5)
+    X, y, _ = rows
+    pooled = Ridge(alpha=0.5).fit(X, y)
+    assert "its own variances" in fit.report.failures["tiny"]
+    assert relative(fit.model.coef_, pooled.coef_) < 1e-9
+
+
+def test_numbers_that_overflow_do_not_pass():
+    def fault(number, product):
+        product = product.copy()
+        product[:4, 0] = [1.7e308, -1.7e308, 1.7e308, -1.7e308]
+        return product
+
+    for mode in ("refine", "cg"):
+        fit = refine(split(some_rows(120, 8), [40] * 3), {"client 1": fault}, mode=mode)
+        assert list(fit.report.failures) == ["client 1"]
+        assert fit.report.refinement.converged
+
+
+@pytest.mark.parametrize("constant", [1.0, 1e4, 1e6])
+@pytest.mark.parametrize("n_k", [1, 2, 30])
+def test_honest_sparse_clients_stay(constant, n_k):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = sparse.random(3 * n_k, 8, 0.3, random_state=seed, format="lil")
+        X[:, 2] = constant
+        y, weight = rng.normal(size=3 * n_k), 10.0 ** rng.uniform(-3, 3, 3 * n_k)
+        clients = {str(k): (X.tocsr()[k::3], y[k::3], weight[k::3]) for k in range(3)}
+        for mode in ("refine", "cg"):
+            assert refine(clients, mode=mode).report.failures == {}
+
+
+def test_columns_that_vary_less_than_rounding_make_honest_openings():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(60, 5))
+        X[:, 1] = 1.7e9 + 1e-7 * rng.normal(size=60)
+        opening = Opening.from_rows(check_rows(X, X[:, 0]))
+        arrays = list(opening.to_arrays().values())
+        Opening.from_arrays(arrays, 5, 1, count=60, factor=True)
+
+
 def test_clients_with_other_columns_are_left_out_and_named():
     rows = some_rows(100, 8)
     clients = split(rows, [50, 50])

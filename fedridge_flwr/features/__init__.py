@@ -14,6 +14,7 @@ from .columns import ColumnMoments
 from .composition import Composition
 from .fourier import RandomFourierFeatures
 from .mapped import MappedRows, map_rows
+from .permission import check_allowed, check_permission
 from .polynomial import PolynomialMap
 from .projection import Distortion, GaussianProjection
 from .standardize import Standardize
@@ -30,5 +31,7 @@ __all__ = [
     "PolynomialMap",
     "RandomFourierFeatures",
     "Standardize",
+    "check_allowed",
+    "check_permission",
     "map_rows",
 ]

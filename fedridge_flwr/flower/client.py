@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,7 +31,13 @@ from numpy.typing import NDArray
 from ..costs import MOST_FEATURES
 from ..encoding import encode_rows
 from ..errors import DataError, PrivacyError, ProtocolError
-from ..features import ColumnMoments, FeatureMap, map_rows
+from ..features import (
+    ColumnMoments,
+    FeatureMap,
+    check_allowed,
+    check_permission,
+    map_rows,
+)
 from ..heldout import HeldOut
 from ..model import Evaluation, RidgeModel
 from ..privacy.curator import Curator, Request
@@ -67,6 +73,7 @@ def ridge_client_app(
     *,
     min_rows: int = 2,
     share_feature_names: bool = False,
+    feature_maps: Sequence[FeatureMap] | None = None,
     privacy_policy: PrivacyPolicy | None = None,
     privacy_ledger: PrivacyLedger | None = None,
     client_name: ClientName | None = None,
@@ -85,6 +92,11 @@ def ridge_client_app(
     share_feature_names : bool
         Send column names in clear and not only their hash. Errors name columns by
         number unless this is set.
+    feature_maps : sequence of FeatureMap, optional
+        The only maps that this client lets its rows go through, whatever the numbers
+        that stand for ``gamma="scale"`` and the like; an empty one allows none. By
+        default the server's choice, which is logged: a map that is not linear can be
+        chosen so that statistics tell single rows.
     privacy_policy : PrivacyPolicy, optional
         The least privacy this client insists on. With a policy, it answers private
         requests only, and no evaluation.
@@ -104,6 +116,7 @@ def ridge_client_app(
     >>> app = ridge_client_app(load_data)
     """
     app = ClientApp()
+    check_permission(feature_maps)
     check_guards(privacy_policy, privacy_ledger, client_name)
 
     def client(context: Context, *, evaluating: bool) -> RidgeClient:
@@ -119,6 +132,7 @@ def ridge_client_app(
             sample_weight=weight,
             min_rows=min_rows,
             share_feature_names=share_feature_names,
+            feature_maps=feature_maps,
             context=context,
             privacy_policy=privacy_policy,
             privacy_ledger=privacy_ledger,
@@ -163,6 +177,8 @@ class RidgeClient(NumPyClient):
         With fewer rows the client holds back.
     share_feature_names : bool
         Send column names in clear and not only their hash.
+    feature_maps : sequence of FeatureMap, optional
+        As in `ridge_client_app`.
     context : Context, optional
         The context that ``client_fn`` gets; private requests need it, since a release
         is remembered there.
@@ -186,6 +202,7 @@ class RidgeClient(NumPyClient):
         sample_weight: Any = None,
         min_rows: int = 2,
         share_feature_names: bool = False,
+        feature_maps: Sequence[FeatureMap] | None = None,
         context: Context | None = None,
         privacy_policy: PrivacyPolicy | None = None,
         privacy_ledger: PrivacyLedger | None = None,
@@ -197,6 +214,7 @@ class RidgeClient(NumPyClient):
         )
         self.min_rows = min_rows
         self.share_feature_names = share_feature_names
+        self._feature_maps = check_permission(feature_maps)
         check_guards(privacy_policy, privacy_ledger, client_name)
         self._guarded = privacy_policy is not None or privacy_ledger is not None
         if context is None and self._guarded:
@@ -224,6 +242,7 @@ class RidgeClient(NumPyClient):
         self, question: Question, feature_map: FeatureMap | None = None
     ) -> wire.Answer:
         """Return what is asked for, in the fewest bytes, and the schema beside it."""
+        check_allowed(feature_map, self._feature_maps)
         if isinstance(question, Request):
             return self._release(question, feature_map)
         rows = _mapped(self._exact_rows(), feature_map)
@@ -286,6 +305,7 @@ class RidgeClient(NumPyClient):
         The hash of the model's feature names, where known, must be that of the rows.
         """
         self._curator.refuse_exact()
+        check_allowed(feature_map, self._feature_maps)
         rows = check_rows(*self._eval_rows)
         self._hold_back(rows)
         _check_names(rows, feature_hash)
@@ -300,6 +320,7 @@ class RidgeClient(NumPyClient):
         feature_map: FeatureMap | None = None,
     ) -> Array:
         """Return the error of the models of all others on the training rows."""
+        check_allowed(feature_map, self._feature_maps)
         rows = self._exact_rows()
         _check_names(rows, feature_hash)
         return models.losses_of_rows(map_rows(rows, feature_map))

@@ -116,6 +116,15 @@ class ConjugateSteps:
         return max(target.estimate for target in self._targets)
 
     @property
+    def stuck(self) -> list[int]:
+        """Targets that have come to an end above the tolerance."""
+        return [
+            j
+            for j, target in enumerate(self._targets)
+            if target.ended and target.estimate > self._tol
+        ]
+
+    @property
     def ended(self) -> str:
         """Why it ended without reaching the tolerance, "" if it did not."""
         reasons = [t.ended for t in self._targets if t.estimate > self._tol]

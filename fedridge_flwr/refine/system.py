@@ -98,6 +98,14 @@ class System:
         """Number of features d."""
         return int(self.rhs.shape[0])
 
+    def probe(self) -> Array:
+        """Return a right-hand side that no dependent columns can explain.
+
+        Moments with y never leave the range of A, so a singular A would go unnoticed.
+        """
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=self.n_features)
+        return signs * np.sqrt(self._diagonal())
+
     @property
     def penalty(self) -> Array:
         """What alpha is multiplied by, per feature."""
@@ -123,8 +131,7 @@ class System:
 
         Without factors M is the diagonal of A.
         """
-        diagonal = self._inside_diagonal() + self.alpha * self.penalty
-        diagonal = diagonal + np.einsum("kj,kj->j", self.between, self.between)
+        diagonal = self._diagonal()
         scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         if all(opening.factor is None for opening in self.openings.values()):
             return lambda residual: residual * (scale**2)[:, None]
@@ -138,6 +145,11 @@ class System:
             return found
 
         return apply
+
+    def _diagonal(self) -> Array:
+        between = np.einsum("kj,kj->j", self.between, self.between)
+        found: Array = self._inside_diagonal() + between + self.alpha * self.penalty
+        return found
 
     def _inside_diagonal(self) -> Array:
         d = self.n_features
@@ -191,9 +203,7 @@ class System:
         if count < needed:
             rows = counted(count, "row")
             reasons.append(f"{rows} cannot determine {needed} coefficients")
-        empty = np.einsum("kj,kj->j", self.between, self.between)
-        empty = self._inside_diagonal() + empty <= 0
-        flat = self._flat if self.fit_intercept else empty
+        flat = self._flat if self.fit_intercept else self._diagonal() <= 0
         if flat.any():
             number = counted(int(flat.sum()), "feature")
             what = "do not vary" if self.fit_intercept else "are zero"

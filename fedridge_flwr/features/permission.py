@@ -1,0 +1,66 @@
+"""Which maps of a server's a client lets its rows go through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from ..errors import FedRidgeError, ProtocolError
+from .base import FeatureMap
+from .composition import Composition
+
+__all__ = ["check_allowed", "check_permission"]
+
+
+def check_permission(
+    allowed: Sequence[FeatureMap] | None,
+) -> tuple[FeatureMap, ...] | None:
+    """Return the maps that a client allows; None allows any."""
+    if allowed is None:
+        return None
+    maps = (allowed,) if isinstance(allowed, FeatureMap) else tuple(allowed)
+    if not all(isinstance(each, FeatureMap) for each in maps):
+        raise FedRidgeError(
+            "feature_maps must be a list of FeatureMap, or None to allow any."
+        )
+    return maps
+
+
+def check_allowed(
+    asked: FeatureMap | None, allowed: tuple[FeatureMap, ...] | None
+) -> None:
+    """Refuse a map that is none of those allowed, whatever the numbers of its data.
+
+    Examples
+    --------
+    >>> from fedridge_flwr.features import RandomFourierFeatures
+    >>> mine = RandomFourierFeatures(100, gamma="scale", seed=1)
+    >>> check_allowed(RandomFourierFeatures(100, gamma=0.3, seed=1), (mine,))
+    >>> check_allowed(RandomFourierFeatures(100, gamma=0.3, seed=2), (mine,))
+    Traceback (most recent call last):
+    fedridge_flwr.errors.ProtocolError: the server asks for a feature map that this \
+client does not allow: fourier. It allows: fourier.
+    """
+    if asked is None or allowed is None:
+        return
+    if not any(_same(each, asked) for each in allowed):
+        known = ", ".join(each.kind for each in allowed) or "none"
+        raise ProtocolError(
+            "the server asks for a feature map that this client does not allow: "
+            f"{asked.kind}. It allows: {known}."
+        )
+
+
+def _same(allowed: FeatureMap, asked: FeatureMap) -> bool:
+    if type(allowed) is not type(asked):
+        return False
+    if isinstance(allowed, Composition) and isinstance(asked, Composition):
+        pairs = zip(allowed.maps, asked.maps, strict=False)
+        return len(allowed.maps) == len(asked.maps) and all(
+            _same(mine, theirs) for mine, theirs in pairs
+        )
+    values = ((getattr(m, f.name) for m in (allowed, asked)) for f in fields(allowed))
+    return all(
+        mine == theirs or (allowed.needs_data and mine in (None, "scale"))
+        for mine, theirs in values
+    )
