@@ -16,6 +16,7 @@ import numpy as np
 
 from .advice import better_mode
 from .errors import (
+    FedRidgeError,
     NotConvergedWarning,
     NotEnoughClientsError,
     ProtocolError,
@@ -117,29 +118,21 @@ class RefineFit(OneShotFit):
         self.rounds += 1
         if self.steps is None:
             total = self._total()
-            if not isinstance(total, Openings):
-                self.mode, self.why = self._chosen(total)
-                self.rounds -= 1
-                return super()._finish_with(total)
             self.mode, self.why = self._chosen(total)
-            self._open(total)
+            if not isinstance(total, Openings):
+                return self._finish_with(total)
+            steps = self._open(total)
         else:
-            self._go_on()
-        if self.steps is not None:
-            self.trace.append(self.steps.estimate)
+            steps = self._go_on(self.steps)
+        self.trace.append(steps.estimate)
         self._count_seconds(began)
-        return self._end() if self._over else None
+        over = steps.done or self.rounds >= self.settings.max_rounds
+        return self._end(steps) if over else None
 
     @property
     def _probes(self) -> int:
         """Right-hand sides that are only there to find dependent columns."""
         return int(self.settings.alpha == 0.0)
-
-    @property
-    def _over(self) -> bool:
-        return self.steps is None or (
-            self.steps.done or self.rounds >= self.settings.max_rounds
-        )
 
     def _chosen(self, total: Contribution) -> tuple[str, str]:
         mode, limits = self.settings.mode, self.settings.limits
@@ -147,29 +140,27 @@ class RefineFit(OneShotFit):
             return mode, ""
         return choose_mode(total.n_features, total.n_targets, limits)
 
-    def _open(self, openings: Openings) -> None:
+    def _open(self, openings: Openings) -> ConjugateSteps:
         shape = (openings.n_features, openings.n_targets + self._probes)
         self.members = {
             client: _Member(opening, np.zeros(shape), np.zeros(shape[1]))
             for client, opening in openings.of.items()
         }
-        self._build(start=None)
+        return self._build(start=None)
 
     def _build(self, start: Array | None) -> ConjugateSteps:
         """Set up the system of the members, and go on from `start`."""
         settings = self.settings
-        self.system = System.of(
-            {client: member.opening for client, member in self.members.items()},
-            settings.alpha,
-            **settings.options,
-        )
-        image = None if start is None else self._image(start)
-        rhs = self.system.rhs
+        openings = {client: member.opening for client, member in self.members.items()}
+        system = System.of(openings, settings.alpha, **settings.options)
+        image = None if start is None else self._image(system, start)
+        rhs = system.rhs
         if self._probes:
-            rhs = np.column_stack([rhs, self.system.probe()])
+            rhs = np.column_stack([rhs, system.probe()])
+        self.system = system
         self.steps = ConjugateSteps(
             rhs,
-            self.system.preconditioner(),
+            system.preconditioner(),
             settings.tol,
             _PATIENCE[self.mode],
             start,
@@ -177,17 +168,13 @@ class RefineFit(OneShotFit):
         )
         return self.steps
 
-    def _image(self, solution: Array) -> Array:
+    def _image(self, system: System, solution: Array) -> Array:
         """Return A times the solution, which the members have told piece by piece."""
         told = np.sum([member.image for member in self.members.values()], axis=0)
-        beside = 0.0 if self.system is None else self.system.beside_clients(solution)
-        return np.asarray(told + beside)
+        return np.asarray(told + system.beside_clients(solution))
 
-    def _go_on(self) -> None:
+    def _go_on(self, steps: ConjugateSteps) -> ConjugateSteps:
         """Take one round of products in, from whoever answered as it should."""
-        steps = self.steps
-        if steps is None or self.system is None:  # pragma: no cover - asked before
-            return
         directions, active = steps.directions, steps.active
         products = self._checked_products(directions, steps.solution)
         lost = [client for client in self.members if client not in products]
@@ -195,7 +182,7 @@ class RefineFit(OneShotFit):
             self._drop(lost)
             steps = self._build(start=steps.solution)
         images = np.sum(list(products.values()), axis=0)
-        images = images + self.system.beside_clients(directions)
+        images = images + self._known_system.beside_clients(directions)
         lengths = steps.take(images, directions, active)
         for client, product in products.items():
             member = self.members[client]
@@ -204,6 +191,13 @@ class RefineFit(OneShotFit):
             member.last = Told(directions, product, sizes)
         self.repeated += self.products.repeated
         self.products = Roll()
+        return steps
+
+    @property
+    def _known_system(self) -> System:
+        if self.system is None:
+            raise FedRidgeError("no client has told of its rows yet.")
+        return self.system
 
     def _checked_products(self, directions: Array, solution: Array) -> dict[str, Array]:
         found: dict[str, Array] = {}
@@ -232,10 +226,8 @@ class RefineFit(OneShotFit):
 
     # ---- the end ----------------------------------------------------------------
 
-    def _end(self) -> RidgeModel:
-        system, steps = self.system, self.steps
-        if system is None or steps is None:  # pragma: no cover - ends after it began
-            raise NotEnoughClientsError("no client has answered.")
+    def _end(self, steps: ConjugateSteps) -> RidgeModel:
+        system = self._known_system
         solution, targets = steps.solution, system.rhs.shape[1]
         if self._probes and targets in steps.stuck:
             raise SingularSystemError(
@@ -252,7 +244,7 @@ class RefineFit(OneShotFit):
                 NotConvergedWarning,
                 stacklevel=4,
             )
-        image = self._image(solution)[:, :targets]
+        image = self._image(system, solution)[:, :targets]
         model = self._dressed(system.model(solution[:, :targets], image))
         self.model = model
         self.report = self._report(
@@ -274,7 +266,9 @@ class RefineFit(OneShotFit):
         report.participants = [c for c in report.participants if c not in self.dropped]
         report.failures = {**report.failures, **self.dropped}
         report.repeated = list(dict.fromkeys([*report.repeated, *self.repeated]))
-        if self.steps is not None:
+        if self.steps is None:
+            report.mode = f"{self.mode} (auto: {self.why})"
+        else:
             report.refinement = Refinement(
                 mode=self.mode,
                 why=self.why,

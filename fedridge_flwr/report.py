@@ -107,6 +107,8 @@ class FitReport:
         then noisy, or None.
     refinement : Refinement or None
         How the rounds went, if there were several.
+    mode : str
+        What "auto" chose and why, if it was one shot.
     feature_map : str
         What every client did to its columns first, if it did something; `n_features`
         are the features that came of it.
@@ -133,6 +135,7 @@ class FitReport:
     evaluation_failures: dict[str, str] = field(default_factory=dict)
     privacy: PrivacyReport | None = None
     refinement: Refinement | None = None
+    mode: str = ""
     feature_map: str = ""
     advice: str = ""
 
@@ -188,6 +191,8 @@ class FitReport:
         if self.wire_error is not None:
             words = f"coefficients right to {self.wire_error:.1e} of their size"
             rows.append(("float32", f"{words} (estimate)"))
+        if self.mode:
+            rows.append(("mode", self.mode))
         if self.refinement is not None:
             rows += self.refinement.rows()
         rows += self._spectrum_rows()

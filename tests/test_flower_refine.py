@@ -94,6 +94,7 @@ def test_auto_stays_with_one_shot_where_that_is_cheap(kind):
     strategy = fit(kind(0.7, mode="auto", min_available_nodes=K), grid)
     assert len(grid.sent) == K
     assert strategy.report_.refinement is None
+    assert "mode        oneshot (auto: statistics of 7.224 kB" in str(strategy.report_)
     assert strategy.statistics_.count == pooled_rows()
     close(strategy.model_, pooled(), 1e-12)
 
