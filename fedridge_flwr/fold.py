@@ -267,7 +267,8 @@ class Fold(Roll):
                     self._reject(
                         group.clients,
                         "has other feature names, or another order of them, than "
-                        f"{counted(len(best.clients), 'other client')}",
+                        f"{counted(len(best.clients), 'other client')}: compare the "
+                        "columns of load_data",
                     )
         if plain is None:
             total: Contribution = sum(parts[1:], start=parts[0])

@@ -151,17 +151,16 @@ class RidgeModel:
     def coef_original_(self) -> Array:
         """Coefficients of the raw columns, shape (d,) or (t, d): R w of a projection.
 
-        ``X @ coef_original_.T + intercept_`` is what `predict` returns. Other maps are
-        not linear in the raw columns, and do not have it.
+        ``X @ coef_original_.T + intercept_`` is what `predict` returns. Models with
+        other maps do not have it.
         """
         if self.feature_map is None:
             return self.coef_
         if isinstance(self.feature_map, GaussianProjection):
             return self.feature_map.original_coef(self.coef_, self.n_features_in_)
         raise AttributeError(
-            "coef_original_ is only there for a GaussianProjection: with "
-            f"{self.feature_map.kind!r} the model is not given by coefficients of the "
-            "raw columns."
+            "coef_original_ is only there without a feature map, or with a "
+            "GaussianProjection alone: use predict, or to_sklearn()."
         )
 
     def with_feature_map(

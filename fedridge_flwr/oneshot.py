@@ -249,7 +249,16 @@ class OneShotFit:
             selection=None if self.selection is None else self.selection.to_dict(),
             advice=self._advice(total),
             feature_map=self._map_in_words(),
+            mode=self._mode_in_words(),
         )
+
+    def _mode_in_words(self) -> str:
+        """Return why "auto" is one shot."""
+        if self.settings.mode != "auto":
+            return ""
+        private = self.settings.privacy is not None
+        needs = "privacy needs it" if private else "choosing alpha needs the statistics"
+        return f"oneshot (auto: {needs})"
 
     def _map_in_words(self) -> str:
         if self.feature_map is None:
@@ -260,6 +269,8 @@ class OneShotFit:
         """Return what would have been better, if something would."""
         if isinstance(total, PrivateStatistics | Openings) or not total.count:
             return ""
+        if self.settings.selection is not None:
+            return ""  # which needs the statistics
         clients = len(self.fold.participants)
         rows = max(total.count // clients, 1)
         d, t, budget = total.n_features, total.n_targets, self.settings.max_bytes

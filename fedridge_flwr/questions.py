@@ -82,22 +82,23 @@ def check_mode(mode: object) -> str:
 def choose_mode(n_features: int, n_targets: int, limits: Limits) -> tuple[str, str]:
     """Return the mode that "auto" stands for, and why.
 
-    Client and server come to it by themselves, from what both know.
+    Client and server come to it by themselves, from what both know: the columns. A
+    client with few rows would send less than is counted here.
 
     Examples
     --------
     >>> choose_mode(100, 1, Limits())[0], choose_mode(5000, 1, Limits())[0]
     ('oneshot', 'refine')
     >>> choose_mode(2000, 1, Limits())[1]
-    'statistics of 16.04 MB are above max_bytes, 8 MB'
+    'statistics of up to 16.04 MB are above max_bytes, 8 MB'
     """
     size = oneshot_bytes(n_features, n_targets)
     budget = human_bytes(limits.max_bytes)
     if size <= limits.max_bytes:
         return "oneshot", (
-            f"statistics of {human_bytes(size)} are within max_bytes, {budget}"
+            f"statistics of up to {human_bytes(size)} are within max_bytes, {budget}"
         )
-    above = f"statistics of {human_bytes(size)} are above max_bytes, {budget}"
+    above = f"statistics of up to {human_bytes(size)} are above max_bytes, {budget}"
     if n_features <= limits.max_features:
         return "refine", above
     return "cg", (

@@ -100,9 +100,9 @@ class RefineFit(OneShotFit):
         asked = len(self.members) + len(self.fold.failures) + len(self.dropped)
         spent = (self.bytes_up + self.bytes_down) / max(asked, 1)
         return (
-            f"{self.mode}: round {self.rounds}, {error_in_words(self.mode)} "
+            f"{self.mode}: round {self._round}, {error_in_words(self.mode)} "
             f"{self.steps.estimate:.1e} (until {self.settings.tol:g}), "
-            f"{human_bytes(spent)} per client so far"
+            f"{human_bytes(spent)} per client, up and down, so far"
         )
 
     def question(self) -> Question:
@@ -128,6 +128,12 @@ class RefineFit(OneShotFit):
         self._count_seconds(began)
         over = steps.done or self.rounds >= self.settings.max_rounds
         return self._end(steps) if over else None
+
+    @property
+    def _round(self) -> int:
+        """The round as Flower counts, with those that a feature map took."""
+        agreed = 1 + self._agreements if self.columns.answered else 0
+        return self.rounds + agreed
 
     @property
     def _probes(self) -> int:
@@ -215,12 +221,12 @@ class RefineFit(OneShotFit):
         reasons = self.products.failures
         for client in lost:
             reason = reasons.get(client, "not connected any more")
-            self.dropped[client] = f"round {self.rounds}: {reason}"
+            self.dropped[client] = f"round {self._round}: {reason}"
             del self.members[client]
         if len(self.members) < self.settings.min_clients:
             left = "; ".join(f"client {c}: {r}" for c, r in self.dropped.items())
             raise NotEnoughClientsError(
-                f"{len(self.members)} client(s) left in round {self.rounds}, at least "
+                f"{len(self.members)} client(s) left in round {self._round}, at least "
                 f"{self.settings.min_clients} needed. {left}"
             )
 
@@ -238,7 +244,7 @@ class RefineFit(OneShotFit):
         if not steps.converged:
             ended = steps.ended or f"max_rounds={self.settings.max_rounds} was reached"
             warnings.warn(
-                f"the fit ended with a {error_in_words(self.mode)} of "
+                f"the fit ended at {error_in_words(self.mode)} "
                 f"{steps.estimate:.1e}, above tol={self.settings.tol:g}: {ended}. "
                 "Raise max_rounds or alpha, or drop nearly dependent columns.",
                 NotConvergedWarning,
@@ -253,6 +259,9 @@ class RefineFit(OneShotFit):
         self._hand_on(model)
         return model
 
+    def _mode_in_words(self) -> str:
+        return f"{self.mode} (auto: {self.why})" if self.steps is None else ""
+
     def _advice(self, total: Contribution) -> str:
         if self.steps is None or self.settings.mode == "auto":
             return ""
@@ -266,9 +275,7 @@ class RefineFit(OneShotFit):
         report.participants = [c for c in report.participants if c not in self.dropped]
         report.failures = {**report.failures, **self.dropped}
         report.repeated = list(dict.fromkeys([*report.repeated, *self.repeated]))
-        if self.steps is None:
-            report.mode = f"{self.mode} (auto: {self.why})"
-        else:
+        if self.steps is not None:
             report.refinement = Refinement(
                 mode=self.mode,
                 why=self.why,

@@ -16,7 +16,15 @@ from .questions import Limits, check_mode
 from .selection import Alphas, check_alphas
 from .solve import check_alpha
 
-__all__ = ["MORE_AGREEMENTS", "FitSettings", "check_whole", "is_auto"]
+__all__ = [
+    "MORE_AGREEMENTS",
+    "FitSettings",
+    "as_feature_map",
+    "check_whole",
+    "is_auto",
+]
+
+_SMALLEST_TOL = 1e-15
 
 MORE_AGREEMENTS = 3
 """How often a feature map is made anew because clients are gone."""
@@ -40,7 +48,7 @@ class FitSettings:
     privacy: DifferentialPrivacy | None = None
     mode: str = "oneshot"
     tol: float = 1e-12
-    max_rounds: int = 100
+    max_rounds: int = 500
     max_bytes: int = 8_000_000
     feature_map: FeatureMap | None = None
 
@@ -50,14 +58,12 @@ class FitSettings:
         check_mode(self.mode)
         check_whole("max_rounds", self.max_rounds)
         check_whole("max_bytes", self.max_bytes)
-        if not isinstance(self.feature_map, FeatureMap | None):
+        object.__setattr__(self, "feature_map", as_feature_map(self.feature_map))
+        if not isinstance(self.tol, float) or not _SMALLEST_TOL <= self.tol < 1.0:
             raise FedRidgeError(
-                "feature_map must be a FeatureMap, got "
-                f"{type(self.feature_map).__name__}. Use "
-                'FeatureMap.from_text("fourier 200 gamma=0.1").'
+                f"tol must be a number from {_SMALLEST_TOL:g} to below 1, got "
+                f"{self.tol!r}."
             )
-        if not isinstance(self.tol, float) or not 0.0 < self.tol < 1.0:
-            raise FedRidgeError(f"tol must be between 0 and 1, got {self.tol!r}.")
         if self.privacy is not None:
             check_private_settings(self)
         elif self.cv not in (None, "clients", "server", "gcv"):
@@ -122,6 +128,22 @@ class FitSettings:
         return {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
 
 
+def as_feature_map(given: object) -> FeatureMap | None:
+    """Return a feature map that is given as such, or in words."""
+    if given is None or isinstance(given, FeatureMap):
+        return given
+    if isinstance(given, str):
+        return FeatureMap.from_text(given)
+    if isinstance(given, type):
+        got = f"the class {given.__name__}: did you mean {given.__name__}()?"
+    else:
+        got = f"{type(given).__name__}."
+    raise FedRidgeError(
+        "feature_map must be a FeatureMap, several of them joined with |, or text as "
+        f'"standardize | fourier 200 gamma=0.1", got {got}'
+    )
+
+
 def check_rounds_settings(settings: FitSettings) -> None:
     """Refuse what needs all statistics, which are not sent in several rounds."""
     mode = settings.mode
@@ -171,7 +193,8 @@ def check_private_settings(settings: FitSettings) -> None:
     if settings.feature_map is not None and settings.feature_map.needs_data:
         raise PrivacyError(
             "the feature map would take numbers from the data, which are private: give "
-            'them, as in RandomFourierFeatures(200, gamma=0.1) for gamma="scale".'
+            "them from public knowledge, as Standardize(means=[...], scales=[...]) and "
+            "RandomFourierFeatures(200, gamma=0.1)."
         )
     if settings.standardize:
         raise PrivacyError(

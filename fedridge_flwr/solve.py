@@ -457,10 +457,13 @@ def _singular(
     if stats.count < needed:
         rows = counted(stats.count, "row")
         found.insert(0, f"{rows} cannot determine {needed} coefficients")
+    drop = "drop these columns"
+    if getattr(stats, "feature_map", None) is not None:
+        drop = "use a smaller feature map (columns are those that it makes)"
     remedy = (
-        "use alpha > 0, or drop these columns"
+        f"use alpha > 0, or {drop}"
         if alpha == 0.0
-        else f"raise alpha (now {alpha:g}), or drop these columns"
+        else f"raise alpha (now {alpha:g}), or {drop}"
     )
     if stats.rounding:
         remedy += ", or have the statistics sent as float64 and not as float32"

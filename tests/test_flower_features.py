@@ -402,10 +402,25 @@ def test_numbers_of_the_data_are_not_taken_for_a_private_map():
         FedRidge(feature_map=Standardize(), privacy=privacy)
 
 
-@pytest.mark.parametrize("wrong", ["fourier 20", 3, [1.0]])
-def test_what_is_no_map_is_refused_before_the_round(wrong):
-    with pytest.raises(FedRidgeError, match="feature_map must be a FeatureMap"):
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (3, "feature_map must be a FeatureMap, .* got int"),
+        ([1.0], "got list"),
+        (Standardize, r"got the class Standardize: did you mean Standardize\(\)"),
+        ("magic", "there is no feature map 'magic'"),
+    ],
+)
+def test_what_is_no_map_is_refused_before_the_round(wrong, words):
+    with pytest.raises(FedRidgeError, match=words):
         FedRidge(feature_map=wrong)
+
+
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+def test_a_map_may_be_given_in_words(kind):
+    strategy = kind(0.5, feature_map="standardize | fourier 20", min_available_nodes=K)
+    fit(strategy, InProcessGrid.of_app(NATIVE, K))
+    close_to_pooled(strategy.model_)
 
 
 @pytest.mark.parametrize(

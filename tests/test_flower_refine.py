@@ -94,7 +94,9 @@ def test_auto_stays_with_one_shot_where_that_is_cheap(kind):
     strategy = fit(kind(0.7, mode="auto", min_available_nodes=K), grid)
     assert len(grid.sent) == K
     assert strategy.report_.refinement is None
-    assert "mode        oneshot (auto: statistics of 7.224 kB" in str(strategy.report_)
+    assert "mode        oneshot (auto: statistics of up to 7.224 kB" in str(
+        strategy.report_
+    )
     assert strategy.statistics_.count == pooled_rows()
     close(strategy.model_, pooled(), 1e-12)
 
@@ -118,7 +120,7 @@ def test_every_round_tells_how_far_it_is(caplog):
             InProcessGrid.of_app(NATIVE, K),
         )
     lines = [r.getMessage() for r in caplog.records if "estimated" in r.getMessage()]
-    progress = [line for line in lines if "per client so far" in line]
+    progress = [line for line in lines if "per client, up and down, so far" in line]
     assert "refine: round 1, estimated relative error" in progress[0]
     assert len(progress) >= 3
 
@@ -354,8 +356,9 @@ def test_the_older_driver_is_told_how_many_rounds_to_give(caplog):
     strategy = LegacyFedRidge(mode="refine", min_available_nodes=K)
     with caplog.at_level(logging.WARNING, logger="flwr"):
         drive(strategy, InProcessGrid.of_app(NATIVE, K), num_rounds=2)
-    assert "up to 100 rounds are needed" in caplog.text
-    with pytest.raises(AttributeError, match="not given enough of them"):
+    assert "up to 500 rounds are needed" in caplog.text
+    assert "lower max_rounds to them" in caplog.text
+    with pytest.raises(AttributeError, match="enough of the rounds"):
         _ = strategy.model_
 
 
@@ -396,3 +399,16 @@ def _message(config: dict[str, Any]) -> Message:
     message = Message(content, dst_node_id=1000, message_type="train")
     message.metadata.__dict__["_message_id"] = "1"
     return message
+
+
+def test_auto_says_why_it_stays_with_one_shot_whatever_the_size():
+    strategy = FedRidge(
+        mode="auto", alphas=[0.1, 1.0, 10.0], max_bytes=100, min_available_nodes=K
+    )
+    fit(strategy, InProcessGrid.of_app(NATIVE, K))
+    text = str(strategy.report_)
+    assert "oneshot (auto: choosing alpha needs the statistics)" in text
+    assert strategy.report_.advice == ""
+    plain = fit(FedRidge(min_available_nodes=K), InProcessGrid.of_app(NATIVE, K))
+    with pytest.raises(AttributeError, match="alpha was given and not chosen"):
+        _ = plain.selection_

@@ -533,8 +533,8 @@ def test_the_report_tells_how_it_went():
         ({"mode": "refine", "max_rounds": 1}, "needs max_rounds of 2 or more"),
         ({"max_rounds": 0}, "max_rounds must be a whole number"),
         ({"max_bytes": 1.5}, "max_bytes must be a whole number"),
-        ({"tol": 0.0}, "tol must be between 0 and 1"),
-        ({"tol": "small"}, "tol must be between 0 and 1"),
+        ({"tol": 0.0}, "tol must be a number from 1e-15 to below 1"),
+        ({"tol": "small"}, "tol must be a number from 1e-15"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_the_round(settings, reason):

@@ -39,16 +39,27 @@ def check_allowed(
     >>> check_allowed(RandomFourierFeatures(100, gamma=0.3, seed=2), (mine,))
     Traceback (most recent call last):
     fedridge_flwr.errors.ProtocolError: the server asks for a feature map that this \
-client does not allow: fourier. It allows: fourier.
+client does not allow: fourier n_components=100 gamma=0.3 seed=2. It allows: fourier \
+n_components=100 gamma=scale seed=1.
     """
     if asked is None or allowed is None:
         return
     if not any(_same(each, asked) for each in allowed):
-        known = ", ".join(each.kind for each in allowed) or "none"
+        known = ", ".join(map(_words, allowed)) or "none"
         raise ProtocolError(
             "the server asks for a feature map that this client does not allow: "
-            f"{asked.kind}. It allows: {known}."
+            f"{_words(asked)}. It allows: {known}."
         )
+
+
+def _words(feature_map: FeatureMap) -> str:
+    parts = feature_map.maps if isinstance(feature_map, Composition) else [feature_map]
+    return " | ".join(
+        " ".join(
+            [each.kind, *(f"{name}={getattr(each, name)}" for name in each.spelled)]
+        )
+        for each in parts
+    )
 
 
 def _same(allowed: FeatureMap, asked: FeatureMap) -> bool:

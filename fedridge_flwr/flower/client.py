@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from ..costs import MOST_FEATURES
 from ..encoding import encode_rows
-from ..errors import DataError, PrivacyError, ProtocolError
+from ..errors import DataError, FedRidgeError, PrivacyError, ProtocolError
 from ..features import (
     ColumnMoments,
     FeatureMap,
@@ -245,7 +245,9 @@ class RidgeClient(NumPyClient):
         check_allowed(feature_map, self._feature_maps)
         if isinstance(question, Request):
             return self._release(question, feature_map)
-        rows = _mapped(self._exact_rows(), feature_map)
+        rows = map_rows(self._exact_rows(), feature_map)
+        if not isinstance(question, AskProduct):
+            _log_map(rows, feature_map)
         if isinstance(question, AskColumns):
             columns = ColumnMoments.from_rows(rows)
             return self._told(COLUMNS, {"columns": columns.to_array()}, rows)
@@ -289,7 +291,8 @@ class RidgeClient(NumPyClient):
             )
         keep_to_own_cores()
         X, y, weight = self._train_rows
-        rows = _mapped(check_rows(as_numbers(X), as_numbers(y), weight), feature_map)
+        rows = map_rows(check_rows(as_numbers(X), as_numbers(y), weight), feature_map)
+        _log_map(rows, feature_map)
         found = self._curator.answer(request, rows)
         fields = wire.schema_fields(wire.PRIVATE, rows, self.share_feature_names)
         return wire.Answer({"release": found}, 1, fields)
@@ -419,7 +422,7 @@ class _Desk:
 
     def told(self, error: Exception, config: Mapping[str, Any]) -> str:
         """Return what the server is told of an error; the rest is in the log."""
-        expected = isinstance(error, PrivacyError)
+        expected = isinstance(error, FedRidgeError)
         log.warning(
             "This client does not contribute: %s",
             error,
@@ -505,11 +508,10 @@ def _answer_evaluate(message: Message, desk: _Desk) -> Message:
     return Message(_or_refusal(reply, desk, config), reply_to=message)
 
 
-def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
-    """Return rows behind the server's map, of which the client's log shall know."""
+def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
+    """Tell the client's log what the server makes of its columns."""
     if feature_map is not None:
-        log.info("Rows go through %s.", feature_map.describe(rows.n_features))
-    return map_rows(rows, feature_map)
+        log.info("Rows go through %s.", feature_map.describe(rows.n_features_in))
 
 
 def _refuse_too_many(rows: Rows) -> None:

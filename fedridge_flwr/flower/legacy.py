@@ -37,7 +37,7 @@ from ..oneshot import average_evaluations
 from ..privacy.mechanism import DifferentialPrivacy
 from ..rows import Array
 from ..selection import Alphas
-from ..settings import FitSettings
+from ..settings import FitSettings, as_feature_map
 from . import wire
 from .arrays import decode_array, held_out_arrays, model_arrays
 from .exchange import log, wait_for_nodes
@@ -60,8 +60,9 @@ class FedRidge(FitResults, Strategy):
     """Ridge regression in one round, driven by `ServerAppComponents`.
 
     The same as `fedridge_flwr.FedRidge`; the names of the parameters follow the
-    older FedAvg. One round is all it needs: with more, it selects nobody from the
-    second on. Since a ``server_fn`` app never gets its strategy back, take the model
+    older FedAvg. One round is all it needs, but for private rounds, the modes of
+    several rounds, and maps that need data: when it is done, it selects nobody any
+    more. Since a ``server_fn`` app never gets its strategy back, take the model
     with `on_model` or `save_model`.
 
     Parameters
@@ -92,9 +93,10 @@ class FedRidge(FitResults, Strategy):
         As in `fedridge_flwr.FedRidge`. Residual refinement needs as many rounds in
         `ServerConfig` as the privacy has.
     feature_map, mode, tol, max_rounds, max_bytes
-        As in `fedridge_flwr.FedRidge`. The modes of several rounds end by themselves;
-        give `ServerConfig` as many rounds as they may need, for instance `max_rounds`.
-        What is left over selects nobody.
+        As in `fedridge_flwr.FedRidge`. The modes of several rounds end by themselves,
+        after `max_rounds` at the latest. The strategy does not know how many rounds
+        `ServerConfig` has: give it as many as `max_rounds`, or there may be no model.
+        A map that needs data takes one round more, up to four if clients go away.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -141,10 +143,10 @@ class FedRidge(FitResults, Strategy):
         one_standard_error: bool = False,
         wire_dtype: str = "float64",
         privacy: DifferentialPrivacy | None = None,
-        feature_map: FeatureMap | None = None,
+        feature_map: FeatureMap | str | None = None,
         mode: str = "oneshot",
         tol: float = 1e-12,
-        max_rounds: int = 100,
+        max_rounds: int = 500,
         max_bytes: int = 8_000_000,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
@@ -171,7 +173,7 @@ class FedRidge(FitResults, Strategy):
             one_standard_error=one_standard_error,
             wire_dtype=wire_dtype,
             privacy=privacy,
-            feature_map=feature_map,
+            feature_map=as_feature_map(feature_map),
             mode=mode,
             tol=tol,
             max_rounds=max_rounds,
@@ -220,10 +222,15 @@ class FedRidge(FitResults, Strategy):
         if server_round == 1 and rounds > 1:
             log.warning(
                 "configure_fit: %s %d rounds are needed, ServerConfig(num_rounds=%d); "
-                "with fewer there is no model.",
-                "up to" if self._settings.privacy is None else "all",
+                "with fewer there %s no model%s.",
+                "all" if self._settings.privacy else "up to",
                 rounds,
                 rounds,
+                "is" if self._settings.privacy else "may be",
+                ""
+                if self._settings.one_shot
+                else " (or lower max_rounds to them: "
+                "the best model so far is then kept, with a warning)",
             )
         self._asked = dict.fromkeys(_name(client) for client in clients)
         self._fit.bytes_down += len(clients) * _bytes(fitins_to_recorddict(ins, True))

@@ -17,8 +17,8 @@ __all__ = ["FitResults"]
 
 _T = TypeVar("_T")
 _NOT_FITTED = (
-    "not fitted: the round has not been run, or it failed, or a mode of several rounds "
-    "was not given enough of them."
+    "not fitted: start() has not been called, or it failed, or the older driver was "
+    "not given enough of the rounds that the mode needs."
 )
 
 
@@ -40,6 +40,10 @@ class FitResults:
     @property
     def selection_(self) -> AlphaSelection:
         """How alpha was chosen, if it was."""
+        if self._fit.model is not None and self._fit.selection is None:
+            raise AttributeError(
+                "alpha was given and not chosen: there is no selection_. Use alphas=."
+            )
         return _fitted(self._fit.selection)
 
     @property

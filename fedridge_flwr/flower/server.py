@@ -28,7 +28,7 @@ from ..privacy.mechanism import DifferentialPrivacy
 from ..questions import Question
 from ..rows import Array
 from ..selection import Alphas
-from ..settings import FitSettings, check_whole
+from ..settings import FitSettings, as_feature_map, check_whole
 from ..words import counted
 from . import wire
 from .arrays import held_out_arrays, model_arrays
@@ -100,7 +100,7 @@ class FedRidge(FitResults, Strategy):
         Differential privacy of every record. Clients then send noisy sums and nothing
         else; there is no evaluate round, and `alphas` are chosen from by the noisy
         statistics alone.
-    feature_map : FeatureMap, optional
+    feature_map : FeatureMap or str, optional
         What every client does to its columns first: random Fourier or neural tangent
         features, a projection, and so on. Clients need no change; the map travels in
         the request, and a client whose map is not the server's is left out. A map that
@@ -118,7 +118,8 @@ class FedRidge(FitResults, Strategy):
     max_rounds : int
         Rounds after which they stop in any case, with a warning.
     max_bytes : int
-        What one client may have to send at once in "auto".
+        What one client may have to send at once in "auto", by the number of its
+        columns; with few rows it sends less than is counted.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -167,10 +168,10 @@ class FedRidge(FitResults, Strategy):
         one_standard_error: bool = False,
         wire_dtype: str = "float64",
         privacy: DifferentialPrivacy | None = None,
-        feature_map: FeatureMap | None = None,
+        feature_map: FeatureMap | str | None = None,
         mode: str = "oneshot",
         tol: float = 1e-12,
-        max_rounds: int = 100,
+        max_rounds: int = 500,
         max_bytes: int = 8_000_000,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
@@ -192,7 +193,7 @@ class FedRidge(FitResults, Strategy):
             one_standard_error=one_standard_error,
             wire_dtype=wire_dtype,
             privacy=privacy,
-            feature_map=feature_map,
+            feature_map=as_feature_map(feature_map),
             mode=mode,
             tol=tol,
             max_rounds=max_rounds,
@@ -251,9 +252,9 @@ class FedRidge(FitResults, Strategy):
         needed = self._settings.rounds
         if num_rounds not in (1, needed) or initial_arrays is not None:
             log.info(
-                "FedRidge needs %s and no initial arrays: num_rounds and "
-                "initial_arrays are ignored.",
-                "one round" if needed == 1 else self._rounds_in_words(),
+                "FedRidge decides on its own rounds (%s) and needs no initial arrays: "
+                "num_rounds and initial_arrays are ignored.",
+                self._rounds_in_words(),
             )
         if not isinstance(timeout, int | float) or not timeout > 0:
             raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
@@ -495,9 +496,13 @@ class FedRidge(FitResults, Strategy):
 
     def _rounds_in_words(self) -> str:
         settings = self._settings
-        rounds = counted(settings.rounds, "round")
-        exact = settings.one_shot or settings.privacy is not None
-        return rounds if exact else f"{settings.mode}, at most {rounds}"
+        if settings.privacy is not None:
+            return counted(settings.rounds, "round")
+        mapped = settings.feature_map is not None and settings.feature_map.needs_data
+        first = ", after a small round for the feature map" if mapped else ""
+        if settings.one_shot:
+            return f"one round{first}"
+        return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Say that `ServerAppComponents` drives the older strategies only."""
