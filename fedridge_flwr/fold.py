@@ -317,6 +317,8 @@ def _raw_features(part: Part) -> int | None:
     """Return how many raw columns the rows had, where that is known."""
     if isinstance(part, SufficientStatistics | Opening):
         return part.n_features_in
+    if isinstance(part, PrivateStatistics) and part.feature_map is not None:
+        return part.n_features_in
     if isinstance(part, PlainStatistics) and part.feature_map is not None:
         return None
     return part.n_features

@@ -46,6 +46,8 @@ from .words import counted
 
 __all__ = ["OneShotFit", "average_evaluations"]
 
+_STILL_IN_MAP = " (what it told of its columns is still in the feature map)"
+
 
 @dataclass
 class OneShotFit:
@@ -160,6 +162,7 @@ class OneShotFit:
             return None
         if self.roll is self.fold and self.columns.participants:
             self.refuse_silent(self.columns.participants, "not connected any more")
+            self.fold.finish()  # so that it is known who is left out
             if self._agreed_with_others():
                 return None
         return self._finish()
@@ -190,9 +193,11 @@ class OneShotFit:
         The model is then that of the others, to the last digit, as if those who are
         gone had never been there.
         """
-        if self._agreements >= MORE_AGREEMENTS:
-            return False
         gone = [c for c in self.columns.participants if c in self.fold.failures]
+        if self._agreements >= MORE_AGREEMENTS:
+            for client in gone:
+                self.fold.failures[client] += _STILL_IN_MAP
+            return False
         for client in gone:
             self.columns.reject(client, self.fold.failures[client])
         if gone:

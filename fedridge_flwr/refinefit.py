@@ -28,6 +28,7 @@ from .oneshot import OneShotFit
 from .questions import AskOpening, AskProduct, Question, choose_mode
 from .refine import ConjugateSteps, Opening, Openings, System
 from .refine.answers import Told, check_product, sizes_of
+from .refine.steps import Precondition
 from .report import FitReport, Refinement, error_in_words
 from .roll import Roll
 from .rows import Array
@@ -159,20 +160,37 @@ class RefineFit(OneShotFit):
         settings = self.settings
         openings = {client: member.opening for client, member in self.members.items()}
         system = System.of(openings, settings.alpha, **settings.options)
-        image = None if start is None else self._image(system, start)
-        rhs = system.rhs
+        rhs, precondition = system.rhs, system.preconditioner()
         if self._probes:
             rhs = np.column_stack([rhs, system.probe()])
+        image = None
+        if start is not None:
+            image = self._image(system, start)
+            start = self._worth_keeping(start, rhs, rhs - image, precondition)
+            image = self._image(system, start)
         self.system = system
+        patience = _PATIENCE[self.mode]
         self.steps = ConjugateSteps(
-            rhs,
-            system.preconditioner(),
-            settings.tol,
-            _PATIENCE[self.mode],
-            start,
-            image,
+            rhs, precondition, settings.tol, patience, start, image
         )
         return self.steps
+
+    def _worth_keeping(
+        self, start: Array, rhs: Array, residual: Array, precondition: Precondition
+    ) -> Array:
+        """Return where to go on from: from nothing, where nothing is nearer.
+
+        What is left over of a client that is gone may be larger than all there is, and
+        would take the digits of the others with it.
+        """
+        size, left = (
+            np.einsum("dt,dt->t", each, precondition(each)) for each in (rhs, residual)
+        )
+        kept = left <= size
+        for member in self.members.values():
+            member.image = member.image * kept
+            member.largest = member.largest * kept
+        return np.asarray(start * kept)
 
     def _image(self, system: System, solution: Array) -> Array:
         """Return A times the solution, which the members have told piece by piece."""
@@ -235,7 +253,8 @@ class RefineFit(OneShotFit):
     def _end(self, steps: ConjugateSteps) -> RidgeModel:
         system = self._known_system
         solution, targets = steps.solution, system.rhs.shape[1]
-        if self._probes and targets in steps.stuck:
+        probe = self._probes and (targets in steps.stuck or steps.estimates[-1] > 1.0)
+        if probe:
             raise SingularSystemError(
                 "the data do not determine the coefficients: some columns depend on "
                 'each other. Remedy: use alpha > 0, or drop columns (mode="oneshot" '

@@ -257,6 +257,9 @@ def _check_features(X: Any) -> tuple[Any, tuple[str, ...] | None]:
     elif _is_sparse(X):
         if X.format not in ("csr", "csc"):
             X = X.tocsr()
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()  # an entry may be given in several parts
         _refuse_dtype(X.dtype, "X")
     else:
         X = _real_array(X, "X")

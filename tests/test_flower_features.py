@@ -291,6 +291,34 @@ def test_a_map_knows_nothing_of_those_who_are_gone(kind, mode):
     assert sorted(strategy.report_.participants) == ["1000", "1001", "1002", "1003"]
 
 
+def test_a_client_that_is_left_out_is_not_in_the_map_either():
+    def load(context: Any) -> Any:
+        X, y = load_data(context)
+        if context.node_config["partition-id"] == 0:
+            return 1000.0 * X, np.stack([y, y], axis=1)
+        return X, y
+
+    strategy = FedRidge(feature_map=Standardize(), min_available_nodes=K)
+    fit(strategy, InProcessGrid.of_app(ridge_client_app(load), K))
+    assert list(strategy.report_.failures) == ["1000"]
+    X, _ = all_rows([1, 2, 3, 4])
+    np.testing.assert_allclose(strategy.model_.feature_map.scales, X.std(axis=0))
+
+
+def test_names_of_raw_columns_with_private_maps():
+    privacy = DifferentialPrivacy(1e12, 1e-5, x_norm_bound=9.0, y_bound=60.0)
+    names = [f"x{j}" for j in range(D)]
+    strategy = FedRidge(
+        feature_map=GaussianProjection(2),
+        privacy=privacy,
+        feature_names=names,
+        min_available_nodes=K,
+    )
+    fit(strategy, InProcessGrid.of_app(NATIVE, K))
+    assert strategy.report_.failures == {}
+    assert list(strategy.model_.feature_names_in_) == names
+
+
 def test_too_few_for_the_first_round():
     def load(context: Any) -> Any:
         raise OSError("no such table")

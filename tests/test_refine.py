@@ -436,9 +436,10 @@ def test_ordinary_least_squares():
 @pytest.mark.parametrize("n_k", [20, 100])
 def test_without_a_penalty_dependent_columns_are_found_out(n_k):
     X, y, _ = some_rows(4 * n_k, 12)
-    X[:, 5] = X[:, 2] - 2.0 * X[:, 7]
-    with pytest.raises(SingularSystemError, match="columns depend on each other"):
-        refine(split((X, y, None), [n_k] * 4), alpha=0.0)
+    for how in (lambda X: X[:, 2] - 2.0 * X[:, 7], lambda X: X[:, 0]):
+        X[:, 5] = how(X)
+        with pytest.raises(SingularSystemError, match="columns depend on each other"):
+            refine(split((X, y, None), [n_k] * 4), alpha=0.0)
 
 
 def test_nothing_is_left_of_a_solution_that_only_others_had():
@@ -447,6 +448,44 @@ def test_nothing_is_left_of_a_solution_that_only_others_had():
     fit = refine(split((X, y, None), [30] * 3), {"client 0": _away_from(3)})
     assert np.abs(fit.model.coef_).max() < 1e-10
     assert fit.model.intercept_ == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e12, 1e30])
+@pytest.mark.parametrize("mode", ["refine", "cg"])
+def test_a_giant_that_leaves_takes_no_digits_with_it(scale, mode):
+    X, y, _ = some_rows(120, 10)
+    giant = y.copy()
+    giant[80:] *= scale
+    clients = split((X, giant, None), [40] * 3)
+    fit = refine(clients, {"client 2": _away_from(3)}, mode=mode)
+    pooled = Ridge(alpha=1.0).fit(X[:80], y[:80])
+    assert relative(fit.model.coef_, pooled.coef_) < 1e-9
+
+
+def test_a_lie_that_is_symmetric_is_found_by_the_factor():
+    rows = some_rows(400, 50)
+    memory = {}
+
+    def fault(number, product):
+        # As if of C + (e v' + v e')/|v|², for the first direction v.
+        memory.setdefault("size", np.abs(product).max())
+        return product + 0.3 * memory["size"] * (np.arange(50.0)[:, None] % 2 - 0.5)
+
+    fit = refine(split(rows, [100] * 4), {"client 3": fault}, alpha=0.5)
+    X, y, _ = rows
+    pooled = Ridge(alpha=0.5).fit(X[:300], y[:300])
+    assert list(fit.report.failures) == ["client 3"]
+    assert relative(fit.model.coef_, pooled.coef_) < 1e-9
+
+
+def test_entries_of_a_sparse_matrix_that_come_in_parts():
+    data, places = [1.0, 2.0, 0.5, 4.0, 1.0], [0, 0, 1, 1, 0]
+    X = sparse.csr_matrix((data, places, [0, 2, 3, 5]), shape=(3, 2))
+    y = np.array([1.0, 2.0, 3.0])
+    whole = first_moments(check_rows(X.toarray(), y))
+    parts = first_moments(check_rows(X, y))
+    np.testing.assert_allclose(parts.variances, whole.variances)
+    assert X.nnz == 5, "the user's matrix is left as it was"
 
 
 def test_products_are_bounded_by_the_variances_of_a_client():

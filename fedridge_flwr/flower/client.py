@@ -116,7 +116,7 @@ def ridge_client_app(
     >>> app = ridge_client_app(load_data)
     """
     app = ClientApp()
-    check_permission(feature_maps)
+    feature_maps = check_permission(feature_maps)
     check_guards(privacy_policy, privacy_ledger, client_name)
 
     def client(context: Context, *, evaluating: bool) -> RidgeClient:

@@ -34,7 +34,13 @@ from ..model import Evaluation
 from ..oneshot import OneShotFit
 from ..plain import PlainStatistics
 from ..privacy.curator import Request
-from ..questions import AskStatistics, Question
+from ..questions import (
+    AskColumns,
+    AskOpening,
+    AskProduct,
+    AskStatistics,
+    Question,
+)
 from ..rows import Rows
 from ..statistics import SufficientStatistics, hash_names
 from .arrays import decode_arrays
@@ -340,7 +346,8 @@ def read_fields(
 ) -> Any:
     """Return what is given by arrays and what travels beside them."""
     if PROTOCOL_KEY not in fields:
-        if feature_map is not None or not isinstance(question, AskStatistics | None):
+        rounds = isinstance(question, AskColumns | AskOpening | AskProduct)
+        if feature_map is not None or rounds:
             raise ProtocolError("knows nothing of what it is asked for.")
         return _plain(arrays, count)
     if fields.get(PROTOCOL_KEY) != PROTOCOL:

@@ -100,11 +100,19 @@ def _check_factor(
     factor = opening.factor
     if factor is None:
         return
+    R, size = factor.matrix(), _sizes(directions, lengths)
     length = np.sqrt(np.maximum(_dots(directions, product), 0.0))
-    scaled = directions * opening.deviations[:, None]
-    rough = np.linalg.norm(factor.matrix() @ scaled, axis=0)
-    slack = (factor.error + _FACTOR_ROUNDING) * _sizes(directions, lengths)
-    if not (np.abs(length - rough) <= slack).all():
+    rough = R @ (directions * opening.deviations[:, None])
+    error = factor.error + _FACTOR_ROUNDING
+    near = np.abs(length - np.linalg.norm(rough, axis=0)) <= error * size
+    # (R + E)'z - R'(z - E v), with z = (R + E) v, of which only R is known.
+    columns = factor.column_errors + _FACTOR_ROUNDING
+    slack = np.outer(columns, length) + error * np.outer(
+        np.linalg.norm(R, axis=0) + _FACTOR_ROUNDING, size
+    )
+    expected = opening.deviations[:, None] * (R.T @ rough)
+    entries = np.abs(product - expected) <= lengths[:, None] * slack
+    if not (near.all() and entries.all()):
         raise ProtocolError("its product is not that of its own factor.")
 
 

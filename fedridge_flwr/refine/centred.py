@@ -176,12 +176,10 @@ class _Sparse:
         X, width = self._X, self._light.size
         weights = np.repeat(own, np.diff(X.indptr))
         away = X.data - self._means[X.indices]
-        squares = np.bincount(X.indices, weights * away**2, width)
+        squares = np.asarray(np.bincount(X.indices, weights * away**2, width), float)
         # Entries that are not stored are zeros, each as far away as the mean.
-        absent = own.sum() - np.bincount(X.indices, weights, width)
-        full = np.bincount(X.indices, minlength=width) == X.shape[0]
-        absent = np.where(full, 0.0, np.maximum(absent, 0.0))
-        return self._joined(squares + absent * self._means**2, self._dense.squares(own))
+        squares += _absent(X, own, weights) * self._means**2
+        return self._joined(squares, self._dense.squares(own))
 
     def _joined(self, light: Array, heavy: Array) -> Array:
         found = np.empty((self._light.size + self._heavy.size, *light.shape[1:]))
@@ -204,9 +202,24 @@ def _centring(rows: Rows, means: Array) -> Callable[[Block], _Dense | _Sparse]:
     return lambda block: _Sparse(block.X, means, heavy)
 
 
+def _absent(X: Any, own: Array, weights: Array) -> Array:
+    """Return the weight of the entries of a CSR block that are not stored."""
+    width = X.shape[1]
+    absent = own.sum() - np.bincount(X.indices, weights, width)
+    full = np.bincount(X.indices, minlength=width) == X.shape[0]
+    return np.where(full, 0.0, np.maximum(absent, 0.0))
+
+
+def _sparse_sums(X: Any, own: Array, shift: Array) -> Array:
+    weights = np.repeat(own, np.diff(X.indptr))
+    away = X.data - shift[X.indices]
+    stored = np.bincount(X.indices, weights * away, shift.size)
+    return np.asarray(stored - _absent(X, own, weights) * shift)
+
+
 def _shifted_sums(block: Block, own: Array, shift: Array, n_features: int) -> Array:
     if hasattr(block.X, "toarray"):
-        of_features = own @ block.X - own.sum() * shift[:n_features]
+        of_features = _sparse_sums(block.X, own, shift[:n_features])
     else:
         of_features = own @ (block.X - shift[:n_features])
     of_targets = own @ (block.Y - shift[n_features:])

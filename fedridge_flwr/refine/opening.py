@@ -73,8 +73,9 @@ class RoughFactor:
         """Bound on the Frobenius norm of what rounding to int8 changed."""
         return float(np.linalg.norm(self._half_steps))
 
+    @cached_property
     def column_errors(self) -> Array:
-        """Return the same for every column."""
+        """The same for every column."""
         return np.asarray(np.linalg.norm(self._spread(self._half_steps), axis=0))
 
     @property
@@ -261,7 +262,7 @@ class Opening:
         rough = RoughFactor.from_arrays(arrays[1], arrays[2], arrays[3], d, count)
         lengths = np.linalg.norm(rough.matrix(), axis=0)
         # Columns have length one but for what rounding to int8 can do to them.
-        slack = rough.column_errors() + _NORM_ROUNDING
+        slack = rough.column_errors + _NORM_ROUNDING
         if (np.abs(lengths - (found.deviations > 0)) > slack).any():
             raise StatisticsError("the factor does not have the variances it should.")
         return replace(found, factor=rough)

@@ -84,11 +84,6 @@ class ConjugateSteps:
         sizes = np.einsum("dt,dt->t", rhs, precondition(rhs))
         solution = np.zeros_like(rhs) if start is None else start
         residual = rhs if image is None else rhs - image
-        if start is not None:
-            # What is left over of another problem may be larger than this one.
-            sizes = np.maximum(
-                sizes, np.einsum("dt,dt->t", residual, precondition(residual))
-            )
         self._targets = [
             _Target(solution[:, j].copy(), residual[:, j].copy(), float(sizes[j]))
             for j in range(rhs.shape[1])
@@ -114,6 +109,11 @@ class ConjugateSteps:
     def estimate(self) -> float:
         """Estimated relative error, of the worst target."""
         return max(target.estimate for target in self._targets)
+
+    @property
+    def estimates(self) -> list[float]:
+        """Estimated relative errors, target by target."""
+        return [target.estimate for target in self._targets]
 
     @property
     def stuck(self) -> list[int]:

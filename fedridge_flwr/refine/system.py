@@ -103,8 +103,8 @@ class System:
 
         Moments with y never leave the range of A, so a singular A would go unnoticed.
         """
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=self.n_features)
-        return signs * np.sqrt(self._diagonal())
+        numbers: Array = np.random.default_rng(0).normal(size=self.n_features)
+        return numbers * np.sqrt(self._diagonal())
 
     @property
     def penalty(self) -> Array:
