@@ -255,17 +255,16 @@ class RidgeClient(NumPyClient):
             _check_vectors(question.vectors, rows)
             product = centred_product(rows, question.vectors)
             return self._told(PRODUCT, {"product": product}, rows)
-        dtype, mode = "float64", "oneshot"
+        mode, dtype = "oneshot", "float64"
         if isinstance(question, AskOpening):
             mode = opening_mode(question, rows.n_features, rows.n_targets)
-        if mode != "cg":
-            _refuse_too_many(rows)
-        if isinstance(question, AskOpening):
-            if mode != "oneshot":
-                opening = Opening.from_rows(rows, factor=mode == "refine")
-                return self._told(OPENING, opening.to_arrays(), rows)
         else:
             dtype = question.wire_dtype
+        if mode != "cg":
+            _refuse_too_many(rows)
+        if mode != "oneshot":
+            opening = Opening.from_rows(rows, factor=mode == "refine")
+            return self._told(OPENING, opening.to_arrays(), rows)
         found = encode_rows(rows, dtype)
         return self._told(found.kind, found.arrays, rows)
 
@@ -473,12 +472,9 @@ def _answer_train(message: Message, desk: _Desk) -> Message:
         wire.check_request(config)
         arrays = content.get("arrays")
         asked = decode_arrays(arrays) if isinstance(arrays, ArrayRecord) else []
-        question, feature_map = (
-            wire.read_question(config, asked),
-            wire.asked_map(config),
-        )
+        question = wire.read_question(config, asked)
         client = desk.client_for(question)
-        return wire.answer_reply(client.answer(question, feature_map))
+        return wire.answer_reply(client.answer(question, wire.asked_map(config)))
 
     return Message(_or_refusal(reply, desk, config), reply_to=message)
 

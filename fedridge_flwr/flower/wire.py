@@ -138,11 +138,10 @@ def train_request(
     content = _request("fitins", record, config)
     if form == "both":
         return content
-    own = {"message": ("arrays", "config")}.get(form, ("fitins.parameters",))
-    kept = {k: v for k, v in content.items() if k in (*own, "fitins.config")}
-    if form == "message":
-        del kept["fitins.config"]
-    return RecordDict(kept)
+    legacy = form == "legacy"
+    return RecordDict(
+        {k: v for k, v in content.items() if k.startswith("fitins.") == legacy}
+    )
 
 
 def evaluate_request(arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:

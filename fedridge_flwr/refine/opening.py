@@ -157,11 +157,6 @@ class Opening:
         """Number of targets t."""
         return int(self.moments.moment.shape[1])
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows, as the other contributions have it."""
-        return self.count
-
     @classmethod
     def from_rows(cls, rows: Rows, *, factor: bool = True) -> Opening:
         """Return the opening of rows, with or without a factor."""
