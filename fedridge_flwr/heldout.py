@@ -83,7 +83,7 @@ class HeldOut:
         squares, weight = np.zeros(len(self.coef)), 0.0
         with np.errstate(invalid="ignore", over="ignore"):
             for block in rows.blocks():
-                own = np.ones(len(block.Y)) if block.weight is None else block.weight
+                own = block.weights
                 weight += float(own.sum())
                 for j, (coef, intercept) in enumerate(
                     zip(self.coef, self.intercept, strict=True)

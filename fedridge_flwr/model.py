@@ -50,7 +50,7 @@ def _weighted_mean(rows: Rows, values: Callable[[Block], Array]) -> Array:
     """Return the weighted mean of something over all rows, block by block."""
     total, weight = np.zeros(rows.n_targets), 0.0
     for block in rows.blocks():
-        own = np.ones(len(block.Y)) if block.weight is None else block.weight
+        own = block.weights
         total = total + own @ np.asarray(values(block), dtype=np.float64)
         weight += float(own.sum())
     return total / weight

@@ -51,6 +51,11 @@ class Block:
     Y: NDArray[Any]
     weight: Array | None
 
+    @property
+    def weights(self) -> Array:
+        """Weights of the rows, 1 where none were given."""
+        return np.ones(len(self.Y)) if self.weight is None else self.weight
+
 
 @dataclass(frozen=True)
 class Rows:

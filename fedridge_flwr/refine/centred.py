@@ -60,7 +60,7 @@ def first_moments(rows: Rows) -> FirstMoments:
     with np.errstate(invalid="ignore", over="ignore"):
         centre = _centring(rows, means[:d])
         for block in rows.blocks():
-            own, X = _weights(block), centre(block)
+            own, X = block.weights, centre(block)
             Y = block.Y - means[d:]
             weighted = Y * own[:, None]
             variances[d:] += np.einsum("ij,ij->j", weighted, Y)
@@ -83,7 +83,7 @@ def column_means(rows: Rows) -> tuple[float, Array]:
         for first in (True, False):
             sums = np.zeros_like(means)
             for block in rows.blocks():
-                own = _weights(block)
+                own = block.weights
                 total += float(own.sum()) if first else 0.0
                 sums += _shifted_sums(block, own, means, rows.n_features)
             if total > 0:
@@ -114,7 +114,7 @@ def centred_product(rows: Rows, vectors: Array) -> Array:
         centre = _centring(rows, means)
         for block in rows.blocks():
             X = centre(block)
-            found += X.transposed_times(X.times(vectors) * _weights(block)[:, None])
+            found += X.transposed_times(X.times(vectors) * block.weights[:, None])
     if not np.isfinite(found).all():
         rows.refuse_bad_values()
     return found
@@ -124,14 +124,10 @@ def centred_rows(rows: Rows, means: Array) -> Array:
     """Return sqrt(w) (x - mean) of all rows of weight, dense."""
     parts = []
     for block in rows.blocks():
-        own = _weights(block)
+        own = block.weights
         X = block.X.toarray() if rows.is_sparse else np.asarray(block.X, np.float64)
         parts.append(((X - means) * np.sqrt(own)[:, None])[own > 0])
     return np.concatenate(parts) if parts else np.zeros((0, rows.n_features))
-
-
-def _weights(block: Block) -> Array:
-    return np.ones(len(block.Y)) if block.weight is None else block.weight
 
 
 class _Dense:
@@ -193,7 +189,7 @@ def _centring(rows: Rows, means: Array) -> Callable[[Block], _Dense | _Sparse]:
         return lambda block: _Dense(block.X, means)
     squares, weight = np.zeros(rows.n_features), 0.0
     for block in rows.blocks():
-        own = _weights(block)
+        own = block.weights
         squares += own @ block.X.power(2)
         weight += float(own.sum())
     spread = squares - weight * means**2
