@@ -169,7 +169,7 @@ def test_the_step_size_is_safe_for_every_client() -> None:
 # ---- the run -------------------------------------------------------------------------
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_a_terminated_launcher_takes_its_superlink_with_it() -> None:
     code = """
 import time
@@ -204,7 +204,7 @@ def distance(folder: Path, settings: AppSettings, K: int) -> float:
     return float(error)
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_flwr_run_compares_and_writes_everything(
     superlink: LocalSuperLink, tmp_path: Path
 ) -> None:
@@ -228,7 +228,7 @@ def test_flwr_run_compares_and_writes_everything(
     assert (tmp_path / "comparison.png").stat().st_size > 10_000
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_a_bare_run_says_how_to_get_more_supernodes(
     superlink: LocalSuperLink, tmp_path: Path
 ) -> None:
@@ -242,7 +242,7 @@ def test_a_bare_run_says_how_to_get_more_supernodes(
     assert distance(tmp_path, AppSettings(dataset="digits"), 2) < 1e-12
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_flwr_run_chooses_alpha_and_draws_how(
     superlink: LocalSuperLink, tmp_path: Path
 ) -> None:
@@ -261,7 +261,7 @@ def test_flwr_run_chooses_alpha_and_draws_how(
     assert (tmp_path / "alpha.png").stat().st_size > 10_000
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_flwr_run_with_privacy_tells_what_is_promised(
     superlink: LocalSuperLink, tmp_path: Path
 ) -> None:
@@ -290,7 +290,7 @@ def test_flwr_run_with_privacy_tells_what_is_promised(
     assert distance(tmp_path, AppSettings(dataset="synthetic", d=5, n=400), 5) < 0.3
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_a_value_of_the_wrong_type_fails_the_run_in_words(
     superlink: LocalSuperLink,
 ) -> None:
@@ -298,7 +298,7 @@ def test_a_value_of_the_wrong_type_fails_the_run_in_words(
         superlink.run(PROJECT, num_supernodes=2, run_config={"alpha": "x"}, echo=False)
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_the_launcher_reports_failure_by_its_exit_code(
     tmp_path: Path, capsys: Any
 ) -> None:

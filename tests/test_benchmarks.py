@@ -141,21 +141,21 @@ def simulation() -> Iterator[Simulator]:
         yield running
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_rounds_of_both_kinds_are_timed_and_the_model_is_exact(simulation):
     found = simulation.run("rounds", 3, features=4, rows=10, repeats=2)
     assert len(found["ridge"]) == len(found["no-op"]) == 2
     assert found["apart"] < 1e-12
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_fedavg_runs_its_rounds_next_to_one(simulation):
     found = simulation.run("fedavg", 2, features=4, rows=10, rounds=3)
     assert found["fedavg"] > 0
     assert found["ridge"] > 0
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_files_are_read_by_the_clients_and_memory_is_that_of_the_server(
     simulation, tmp_path
 ):

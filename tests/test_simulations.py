@@ -364,7 +364,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_an_experiment_in_flower(toy: Path, name: str) -> None:
     cells = dict(load_outcomes(toy / name / "results.json"))
@@ -394,7 +394,7 @@ def test_an_experiment_in_flower(toy: Path, name: str) -> None:
     assert all(p.with_suffix(".svg").exists() for p in pictures)
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_the_report_of_a_run_names_every_experiment(toy: Path) -> None:
     report = (toy / "REPORT.md").read_text(encoding="utf-8")
     assert all(f"[{name}]({name}/table.md)" in report for name in EXPERIMENTS)
@@ -456,7 +456,7 @@ def test_committed_cells_are_complete_and_one_shot_is_exact_in_all_of_them() -> 
     assert exact > 100
 
 
-@pytest.mark.deploy
+@pytest.mark.superlink
 def test_a_committed_cell_is_computed_again(tmp_path: Path) -> None:
     with local_superlink() as superlink:
         superlink.run(

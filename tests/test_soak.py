@@ -9,7 +9,7 @@ import pytest
 
 from fedridge_flwr.app.launch import local_superlink
 
-pytestmark = [pytest.mark.slow, pytest.mark.deploy]
+pytestmark = [pytest.mark.slow, pytest.mark.superlink]
 
 PYPROJECT = """
 [project]

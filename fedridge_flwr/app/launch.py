@@ -11,25 +11,23 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import os
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
-import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..errors import FedRidgeError
+from .processes import (
+    exit_on_sigterm,
+    flower_environment,
+    free_ports,
+    stop_process,
+    stream,
+    wait_until_healthy,
+)
 
 __all__ = ["LocalSuperLink", "local_superlink", "toml_value"]
-
-_START_SECONDS = 60.0
 
 
 class LocalSuperLink:
@@ -61,7 +59,7 @@ class LocalSuperLink:
         if run_config:
             pairs = (f"{key}={toml_value(value)}" for key, value in run_config.items())
             command += ["--run-config", " ".join(pairs)]
-        output = _stream(command, self.environment, timeout, echo)
+        output = stream(command, self.environment, timeout, echo)
         status = self._last_status()
         if status != "finished:completed":
             telling = [line for line in output.splitlines() if "Error" in line]
@@ -96,16 +94,13 @@ def local_superlink() -> Iterator[LocalSuperLink]:
             "pip install 'fedridge-flwr[simulation]'"
         )
     home = Path(tempfile.mkdtemp(prefix="fedridge-flwr-"))
-    port, control = _free_ports(2)
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "FLWR_HOME": str(home),
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
-        "FLWR_LOCAL_CONTROL_API_PORT": str(control),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    }
+    port, control = free_ports(2)
+    environment = flower_environment(
+        home,
+        FLWR_LOCAL_SUPERLINK_HTTP_API_PORT=str(port),
+        FLWR_LOCAL_CONTROL_API_PORT=str(control),
+        RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+    )
     command = [
         *("flower-superlink", "--insecure", "--simulation"),
         *("--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)),
@@ -123,25 +118,12 @@ def local_superlink() -> Iterator[LocalSuperLink]:
         cwd=home,
     )
     try:
-        with _exit_on_sigterm():
-            _wait_until_healthy(process, port, home / "log.txt")
+        with exit_on_sigterm():
+            wait_until_healthy(process, port, home / "log.txt")
             yield LocalSuperLink(environment)
     finally:
-        _stop(process)
+        stop_process(process)
         shutil.rmtree(home, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Leave by an exception when terminated, so that children are stopped as well."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def toml_value(value: object) -> str:
@@ -153,72 +135,3 @@ def toml_value(value: object) -> str:
     ['"digits"', '0.5', '3', 'true']
     """
     return json.dumps(value)
-
-
-def _stream(
-    command: list[str], environment: dict[str, str], timeout: float, echo: bool
-) -> str:
-    lines: list[str] = []
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    assert process.stdout is not None
-    watch = threading.Timer(timeout, process.kill)
-    watch.start()
-    try:
-        for line in process.stdout:
-            lines.append(line)
-            if echo:
-                print(line, end="", flush=True)
-        process.wait()
-    finally:
-        in_time = watch.is_alive()
-        watch.cancel()
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if not in_time:
-        raise FedRidgeError(f"the run took longer than {timeout:g} s.")
-    return "".join(lines)
-
-
-def _free_ports(number: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
-def _wait_until_healthy(
-    process: subprocess.Popen[bytes], port: int, log_file: Path
-) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-            return
-        time.sleep(0.2)
-    tail = log_file.read_text()[-2000:] if log_file.exists() else "(no log)"
-    raise FedRidgeError(f"the SuperLink did not start:\n{tail}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(timeout=15)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

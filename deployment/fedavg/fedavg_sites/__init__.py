@@ -1,0 +1,1 @@
+"""Flower's own FedAvg on the same sites."""

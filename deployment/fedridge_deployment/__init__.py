@@ -1,0 +1,1 @@
+"""A whole Flower deployment on the loopback device, as a site would run it."""

@@ -1,0 +1,1 @@
+"""Ridge regression over the CSV files of several sites."""

@@ -1,0 +1,7 @@
+"""The client, message API."""
+
+from fedridge_flwr import ridge_client_app
+
+from .data import load_data
+
+app = ridge_client_app(load_data, min_rows=20)

@@ -1,0 +1,26 @@
+"""The server, message API."""
+
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedridge_flwr import FedRidge
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Fit in one round, print, and write what was asked for."""
+    config = context.run_config
+    strategy = FedRidge(
+        alpha=float(config["alpha"]),
+        min_available_nodes=int(config["min-sites"]),
+    )
+    strategy.start(grid=grid, timeout=float(config["timeout"]))
+    print(strategy.model_.summary())
+    if config["output-dir"]:
+        folder = Path(str(config["output-dir"]))
+        strategy.model_.save(folder / "model.json")
+        strategy.report_.save(folder / "report.json")

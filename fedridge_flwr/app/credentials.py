@@ -1,0 +1,234 @@
+"""Certificates and keys of a deployment: ``python -m fedridge_flwr.app.credentials``.
+
+A certificate authority, one certificate for the SuperLink, and one key pair for every
+SuperNode. Where there is an authority already, use its certificates instead; Flower
+does not care who made them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from ..errors import FedRidgeError
+
+__all__ = ["Credentials", "main", "write_credentials", "write_node_key"]
+
+_DAYS = 365
+_CLOCKS_APART = datetime.timedelta(hours=1)
+_OPENSSH = serialization.PrivateFormat.OpenSSH
+_PKCS8 = serialization.PrivateFormat.PKCS8
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Where everything is: what the SuperLink shows, and what everybody trusts."""
+
+    folder: Path
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that everybody gets; not a secret."""
+        return self.folder / "ca.crt"
+
+    @property
+    def certificate(self) -> Path:
+        """The SuperLink's certificate."""
+        return self.folder / "superlink.crt"
+
+    @property
+    def key(self) -> Path:
+        """The SuperLink's private key."""
+        return self.folder / "superlink.key"
+
+    def node_key(self, name: str) -> Path:
+        """Return the private key of a SuperNode; the public one ends with .pub."""
+        return self.folder / f"{name}.key"
+
+    def node_public_key(self, name: str) -> Path:
+        """Return the public key of a SuperNode, to be registered."""
+        return self.folder / f"{name}.key.pub"
+
+
+def write_credentials(
+    folder: Path, hosts: Sequence[str], nodes: Sequence[str]
+) -> Credentials:
+    """Write a new authority, a certificate for these hosts, and keys for these nodes.
+
+    Without hosts there are keys only. The authority's own key is not written at all:
+    nobody can make another certificate with it, and for other hosts everything is made
+    anew.
+
+    Raises
+    ------
+    FedRidgeError
+        If some of it is there already: a deployment that runs would lose its keys.
+    """
+    found = Credentials(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [found.node_key(name) for name in nodes]
+    if hosts:
+        wanted += [found.authority, found.certificate, found.key]
+    there = [path.name for path in wanted if path.exists()]
+    if there:
+        raise FedRidgeError(
+            f"{folder} has {', '.join(there)} already: choose an empty folder, or "
+            "remove it if no deployment uses these."
+        )
+    if not wanted:
+        raise FedRidgeError("neither a host nor a node: there is nothing to write.")
+    if hosts:
+        _write_certificates(found, hosts)
+    for name in nodes:
+        write_node_key(found, name)
+    return found
+
+
+def _write_certificates(found: Credentials, hosts: Sequence[str]) -> None:
+    authority_key, key = _new_key(), _new_key()
+    issuer = _name("fedridge deployment authority")
+    authority = (
+        _certificate(issuer, authority_key, issuer)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_id(authority_key), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    server = (
+        _certificate(_name(hosts[0]), key, issuer)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_host(h) for h in hosts]), False)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(
+                authority_key.public_key()
+            ),
+            critical=False,
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    found.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    found.certificate.write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    _write_secret(found.key, _private(key, _PKCS8))
+
+
+def write_node_key(credentials: Credentials, name: str) -> None:
+    """Write the key pair of one SuperNode, in the form of ``ssh-keygen``."""
+    key = _new_key()
+    _write_secret(credentials.node_key(name), _private(key, _OPENSSH))
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    credentials.node_public_key(name).write_bytes(public + b"\n")
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _private(
+    key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
+) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, form, serialization.NoEncryption()
+    )
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    """Write for the owner's eyes only, from the first byte on."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+
+
+def _certificate(
+    subject: x509.Name, key: ec.EllipticCurvePrivateKey, issuer: x509.Name
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_APART)
+        .not_valid_after(now + datetime.timedelta(days=_DAYS))
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_id(key: ec.EllipticCurvePrivateKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write credentials and say where each file belongs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fedridge_flwr.app.credentials",
+        description="Certificates for a SuperLink and a key pair for every SuperNode.",
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        "--host",
+        action="append",
+        help="name or address that SuperNodes connect to; repeat it for several "
+        "(default: localhost and 127.0.0.1)",
+    )
+    parser.add_argument("--node", action="append", default=[], help="name of a site")
+    parser.add_argument(
+        "--keys-only",
+        action="store_true",
+        help="no certificates: at a site that makes its own key and hands on the .pub",
+    )
+    given = parser.parse_args(arguments)
+    hosts = [] if given.keys_only else given.host or ["localhost", "127.0.0.1"]
+    try:
+        found = write_credentials(given.folder, hosts, given.node)
+    except FedRidgeError as error:
+        parser.exit(1, f"{error}\n")
+    if hosts:
+        print(f"For everybody:     {found.authority}")
+        print(f"SuperLink only:    {found.certificate}, {found.key}")
+    for name in given.node:
+        print(f"{name} only:{' ' * max(1, 13 - len(name))}{found.node_key(name)}")
+        print(f"to be registered:  {found.node_public_key(name)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,146 @@
+"""Processes of Flower that are ours: free ports, their output, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ..errors import FedRidgeError
+
+__all__ = [
+    "exit_on_sigterm",
+    "flower_environment",
+    "free_ports",
+    "stop_process",
+    "stream",
+    "wait_until_healthy",
+]
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 15.0
+
+
+def flower_environment(home: Path, **more: str) -> dict[str, str]:
+    """Return an environment in which Flower finds its programs and its own home."""
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        **more,
+    }
+
+
+def free_ports(number: int) -> list[int]:
+    """Return ports of the loopback device that nobody listens at."""
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@contextlib.contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Leave by an exception when terminated, so that children are stopped as well."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def stream(
+    command: list[str], environment: Mapping[str, str], timeout: float, echo: bool
+) -> str:
+    """Run a command to its end and return what it printed, line by line if wanted.
+
+    Raises
+    ------
+    FedRidgeError
+        If it takes longer than `timeout` seconds; it is then killed.
+    """
+    lines: list[str] = []
+    process = subprocess.Popen(
+        command,
+        env=dict(environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    watch = threading.Timer(timeout, process.kill)
+    watch.start()
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if echo:
+                print(line, end="", flush=True)
+        process.wait()
+    finally:
+        in_time = watch.is_alive()
+        watch.cancel()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if not in_time:
+        raise FedRidgeError(f"the run took longer than {timeout:g} s.")
+    return "".join(lines)
+
+
+def wait_until_healthy(
+    process: subprocess.Popen[bytes],
+    port: int,
+    log_file: Path,
+    authority: Path | None = None,
+) -> None:
+    """Wait until a process answers at its port; over TLS if an authority is given."""
+    scheme, context = "http", None
+    if authority is not None:
+        scheme, context = "https", ssl.create_default_context(cafile=str(authority))
+    url = f"{scheme}://127.0.0.1:{port}/health"
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            urllib.request.urlopen(url, timeout=2, context=context).close()
+            return
+        time.sleep(0.2)
+    tail = log_file.read_text(errors="replace")[-2000:] if log_file.exists() else ""
+    raise FedRidgeError(f"the SuperLink did not start:\n{tail or '(no log)'}")
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all it started, kindly first; it must lead its own group."""
+    for kind in (signal.SIGCONT, signal.SIGTERM):
+        _signal_group(process, kind)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_STOP_SECONDS)
+    # What a leader that is gone leaves behind is still in its group.
+    _signal_group(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, kind)

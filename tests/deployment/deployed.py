@@ -1,0 +1,90 @@
+"""Sites with gates, and what their models must be."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedridge_deployment.demo import pooled_ridge
+from fedridge_deployment.federation import Federation
+
+from fedridge_flwr import RidgeModel
+
+
+@dataclass
+class Deployed:
+    """A federation whose sites can be held at a gate."""
+
+    federation: Federation
+    folder: Path
+    data: list[Path]
+    app: Path
+    runs: int = 0
+    gate: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gate = self.folder / "gate"
+        self.gate.mkdir()
+
+    def add(self, number: int, **options: Any) -> str:
+        """Start site number so-and-so, with a gate."""
+        name = f"site-{number}"
+        told = {"site": name, "gate": str(self.gate), **options.pop("node_config", {})}
+        self.federation.add_site(name, self.data[number], node_config=told, **options)
+        return name
+
+    def hold(self, *names: str) -> None:
+        """Let these sites wait before they load their rows."""
+        for name in names:
+            (self.gate / f"{name}.hold").touch()
+
+    def release(self, *names: str) -> None:
+        """Let them go on."""
+        for name in names:
+            (self.gate / f"{name}.hold").unlink()
+
+    def wait_until_asked(self, *names: str, seconds: float = 90.0) -> None:
+        """Wait until the ClientApps of these sites are at the gate."""
+        for name in names:
+            wait_until((self.gate / f"{name}.asked").exists, seconds, f"{name} asked")
+
+    def forget_asked(self) -> None:
+        """Forget who was asked."""
+        for file in self.gate.glob("*.asked"):
+            file.unlink()
+
+    def output(self) -> Path:
+        """Return a new folder for the results of one run."""
+        self.runs += 1
+        return self.folder / f"out-{self.runs}"
+
+    def ids(self, *names: str) -> set[str]:
+        """Return the node ids of sites."""
+        return {self.federation.node_ids[name] for name in names}
+
+
+def wait_until(there: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)
+
+
+def read_report(output: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))
+    return report
+
+
+def assert_pooled(output: Path, files: list[Path]) -> None:
+    """The model is scikit-learn's on the pooled rows of these files."""
+    model = RidgeModel.load(output / "model.json")
+    coef, intercept = pooled_ridge(files)
+    scale = np.abs(coef).max()
+    np.testing.assert_allclose(model.coef_, coef, rtol=0, atol=1e-12 * scale)
+    assert model.intercept_ == pytest.approx(intercept, rel=1e-12)

@@ -1,0 +1,49 @@
+"""The client of a test: waits at a gate, crashes, or answers as it is told.
+
+It is copied into the app of the sites, so that it runs in a real ClientApp process.
+``--node-config`` says what happens: `site` and `gate` (a folder), and `fault`.
+"""
+
+import os
+import time
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedridge_flwr import ridge_client_app
+
+from .data import load_data
+
+app = ClientApp()
+
+
+def _load_at_the_gate(context: Context) -> object:
+    node = context.node_config
+    name, gate = str(node["site"]), Path(str(node["gate"]))
+    (gate / f"{name}.asked").touch()
+    if node.get("fault") == "crash before":
+        os._exit(1)
+    if node.get("fault") == "crash once" and not (gate / f"{name}.crashed").exists():
+        (gate / f"{name}.crashed").touch()
+        os._exit(1)
+    if node.get("fault") == "raise":
+        raise ConnectionError("the database of this site is away")
+    while (gate / f"{name}.hold").exists():
+        time.sleep(0.05)
+    rows = load_data(context)
+    if node.get("fault") == "crash during":
+        os._exit(1)
+    return rows
+
+
+_ridge = ridge_client_app(_load_at_the_gate, min_rows=20)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Answer as FedRidge's own client does, if there is no fault."""
+    reply = _ridge(message, context)
+    if context.node_config.get("fault") == "crash after":
+        os._exit(1)
+    return reply
