@@ -9,6 +9,7 @@ is a child that is stopped at the end, and an app that failed is an error.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import importlib.util
 import json
 import os
@@ -20,8 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -55,7 +54,7 @@ class LocalSuperLink:
             If Flower refuses the run or the app does not finish well.
         """
         command = [
-            *("flwr", "run", str(app), "--stream", "--federation-config"),
+            *(_tool("flwr"), "run", str(app), "--stream", "--federation-config"),
             f"num-supernodes={num_supernodes} client-resources-num-cpus=1",
         ]
         if run_config:
@@ -72,8 +71,8 @@ class LocalSuperLink:
         return output
 
     def _last_status(self) -> str:
-        listed = subprocess.run(
-            ["flwr", "list", "--format", "json"],
+        listed = subprocess.run(  # noqa: S603 - words of our own, no shell
+            [_tool("flwr"), "list", "--format", "json"],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -107,14 +106,14 @@ def local_superlink() -> Iterator[LocalSuperLink]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
     command = [
-        *("flower-superlink", "--insecure", "--simulation"),
+        *(_tool("flower-superlink"), "--insecure", "--simulation"),
         *("--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)),
         *("--control-api-address", f"127.0.0.1:{control}"),
         *("--database", str(home / "state.db"), "--log-file", str(home / "log.txt")),
         # Everything the app needs is in the environment that launches it.
         "--disable-runtime-dependency-installation",
     ]
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - words of our own, no shell
         command,
         env=environment,
         stdout=subprocess.DEVNULL,
@@ -144,6 +143,18 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _tool(name: str) -> str:
+    """Return a command of the environment that runs this, not of whatever is on PATH.
+
+    Where there is none beside the interpreter, as with some installers, PATH decides.
+    """
+    beside = Path(sys.executable).parent
+    found = shutil.which(name, path=str(beside)) or shutil.which(name)
+    if found is None:
+        raise FedRidgeError(f"there is no command {name}: pip install flwr.")
+    return found
+
+
 def toml_value(value: object) -> str:
     """Return a run-config value as TOML.
 
@@ -159,7 +170,7 @@ def _stream(
     command: list[str], environment: dict[str, str], timeout: float, echo: bool
 ) -> str:
     lines: list[str] = []
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
         command,
         env=environment,
         stdout=subprocess.PIPE,
@@ -167,11 +178,10 @@ def _stream(
         text=True,
         errors="replace",
     )
-    assert process.stdout is not None
     watch = threading.Timer(timeout, process.kill)
     watch.start()
     try:
-        for line in process.stdout:
+        for line in process.stdout or ():
             lines.append(line)
             if echo:
                 print(line, end="", flush=True)
@@ -205,12 +215,23 @@ def _wait_until_healthy(
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
+        if _is_healthy(port):
             return
         time.sleep(0.2)
     tail = log_file.read_text()[-2000:] if log_file.exists() else "(no log)"
     raise FedRidgeError(f"the SuperLink did not start:\n{tail}")
+
+
+def _is_healthy(port: int) -> bool:
+    # Not by urllib, which would ask a proxy, or open whatever a URL names.
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status < 400
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
