@@ -84,7 +84,9 @@ def ridge_client_app(
     ----------
     load_data : callable
         ``load_data(context)`` returns this client's rows as (X, y) or
-        (X, y, sample_weight).
+        (X, y, sample_weight). Of what it raises the server is told the type and the
+        line; the message, which may quote data, is in the client's own log. To tell
+        the server a reason, raise a `DataError`.
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
     min_rows : int
