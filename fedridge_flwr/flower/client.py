@@ -187,6 +187,11 @@ class RidgeClient(NumPyClient):
     privacy_policy, privacy_ledger, client_name
         As in `ridge_client_app`.
 
+    Notes
+    -----
+    What a ``client_fn`` raises before there is a client, Flower sends to the server with
+    its message. `ridge_client_app` keeps the message, and answers both strategies.
+
     Examples
     --------
     >>> client = RidgeClient([[0.0], [1.0]], [1.0, 3.0])
