@@ -58,11 +58,13 @@ class Audit:
     def __str__(self) -> str:
         asked = len(self.clean) + len(self.advisories)
         lines = [line for found in self.advisories.values() for line in found]
-        if self.not_asked or not asked:
-            about = ", ".join(sorted(self.not_asked)) or "any package"
-            lines.append(f"COULD NOT ASK about {about}.")
         if not asked:
-            return lines[-1] + " No advisory service answered: nothing is known."
+            return (
+                f"COULD NOT ASK about any of {len(self.not_asked)} packages: no "
+                "service of advisories answered, so nothing is known of them."
+            )
+        if self.not_asked:
+            lines.append(f"COULD NOT ASK about {', '.join(sorted(self.not_asked))}.")
         lines.append(
             f"Asked about {asked} packages: "
             + (f"{len(self.advisories)} with" if self.advisories else "no")
