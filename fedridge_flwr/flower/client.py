@@ -189,8 +189,8 @@ class RidgeClient(NumPyClient):
 
     Notes
     -----
-    What a ``client_fn`` raises before there is a client, Flower sends to the server with
-    its message. `ridge_client_app` keeps the message, and answers both strategies.
+    What a ``client_fn`` raises before there is a client, Flower sends to the server
+    with its message. `ridge_client_app` keeps the message, and answers both strategies.
 
     Examples
     --------
