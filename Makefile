@@ -6,12 +6,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full notebooks soak audit readme clean
+  bench-full deploy-demo test-deployment notebooks soak audit security readme clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
 	@echo "make alpha      the same with alpha chosen by the clients, in ./results/alpha"
 	@echo "make test       lint, types, import contract, tests"
+	@echo "make deploy-demo       a deployment with TLS on this machine, next to FedAvg"
+	@echo "make test-deployment   crashes, strangers and restarts in such a deployment"
 	@echo "make experiments       the paper's experiments in a reduced size, minutes"
 	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
 	@echo "make report     tables, figures and REPORT.md again from simulations/results"
@@ -19,6 +21,7 @@ help:
 	@echo "make bench-full the same with 10,000 clients and FedAvg of 500, half an hour"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make audit      attacks on the privacy with canaries, ten minutes"
+	@echo "make security   bandit, and known advisories of what is installed"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
 	@echo "make readme     put what was measured into README.md"
 	@echo "make clean      remove the virtual environment and results"
@@ -70,18 +73,36 @@ bench: $(READY)
 bench-full: $(READY)
 	$(BENCHMARKS) --full --output-dir benchmarks/results
 
+DEPLOYMENT := PYTHONPATH=deployment $(BIN)/python -m fedridge_deployment
+
+deploy-demo: $(READY)
+	$(DEPLOYMENT) --output-dir results/deployment
+
+test-deployment: $(READY)
+	$(BIN)/python -m pytest -m deployment tests/deployment
+
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/test_soak.py
 
 audit: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/test_privacy_audit.py
 
+$(VENV)/.security: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[security]'
+	@touch $@
+
+security: $(VENV)/.security
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive \
+	  fedridge_flwr simulations/fedridge_simulations \
+	  benchmarks/fedridge_benchmarks deployment
+	$(BIN)/python tests/audit_dependencies.py
+
 notebooks: $(READY)
 	$(BIN)/jupytext --to ipynb --update notebooks/*.py
 	$(BIN)/python -m pytest --nbmake --overwrite notebooks/
 
 readme: $(READY)
-	PYTHONPATH=benchmarks $(BIN)/python tests/readme_table.py
+	PYTHONPATH=benchmarks:deployment $(BIN)/python tests/readme_table.py
 
 clean:
 	rm -rf $(VENV) results

@@ -331,9 +331,12 @@ def _real_array(data: Any, what: str) -> NDArray[Any]:
         )
     try:
         array = np.asarray(data)
-    except ValueError as error:
-        reason = str(error).rstrip(".")
-        raise DataError(f"{what} is not a rectangular array: {reason}.") from error
+    except (TypeError, ValueError):
+        # `from None`: what the data say for themselves may quote them.
+        raise DataError(
+            f"{what} is not a rectangular array of numbers: every row needs the same "
+            "number of entries."
+        ) from None
     if array.dtype == object and array.ndim in (1, 2):
         return _from_objects(array, what)
     _refuse_dtype(array.dtype, what)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedridge_benchmarks.report import Results
 from fedridge_benchmarks.scaling import costs_of, table
+from fedridge_deployment.demo import Demo, demo_table
 
 from fedridge_flwr.words import human_bytes, text_table
 
@@ -41,6 +42,21 @@ MODES = (
 KERNELS = (
     "<!-- kernels: written by `make readme` from simulations/results -->",
     "<!-- end of kernels -->",
+)
+DEMO = (
+    "<!-- demo: written by `make readme` from docs/results -->",
+    "<!-- end of demo -->",
+)
+APP = (
+    "<!-- app: written by `make readme` from deployment/sites -->",
+    "<!-- end of app -->",
+)
+SHOWN_FILES = (
+    "sites/data.py",
+    "sites/client_app.py",
+    "sites/server_app.py",
+    "sites/client_app_legacy.py",
+    "sites/server_app_legacy.py",
 )
 MEASURED = ROOT / "benchmarks" / "results"
 TRAFFIC = ("<!-- traffic -->", "<!-- end of traffic -->")
@@ -119,6 +135,20 @@ def scaling_table() -> str:
     return table(costs_of(Results.read(MEASURED).curves))
 
 
+def deployed_demo() -> str:
+    """Return the table of the last demonstration that was kept."""
+    return demo_table(Demo.load(ROOT / "docs" / "results" / "demo.json"))
+
+
+def app_files() -> str:
+    """Return the files of the app that docs/deployment.md is about."""
+    folder, shown = ROOT / "deployment" / "sites", []
+    for name in SHOWN_FILES:
+        code = (folder / name).read_text(encoding="utf-8").strip()
+        shown.append(f"`{name}`:\n\n```python\n{code}\n```")
+    return "\n\n".join(shown)
+
+
 def main() -> None:
     readme, scaling = ROOT / "README.md", ROOT / "docs" / "scaling.md"
     text = readme.read_text(encoding="utf-8")
@@ -133,6 +163,11 @@ def main() -> None:
     text = put(text, BENCHMARKS, f"\n{benchmarks}\n")
     past = put(scaling.read_text(encoding="utf-8"), SCALING, f"\n{scaling_table()}\n")
     scaling.write_text(past, encoding="utf-8")
+    text = put(text, DEMO, f"\n{deployed_demo()}\n")
+    deployment = ROOT / "docs" / "deployment.md"
+    guide = put(deployment.read_text("utf-8"), DEMO, f"\n{deployed_demo()}\n")
+    guide = put(guide, APP, f"\n{app_files()}\n")
+    deployment.write_text(guide, encoding="utf-8")
     if (RESULTS / "table.md").exists() and (RESULTS / "alpha").exists():
         table = (RESULTS / "table.md").read_text(encoding="utf-8").strip()
         text = put(text, TABLE, f"\n{table}\n")

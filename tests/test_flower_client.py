@@ -11,7 +11,13 @@ from fakes import node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common import Code, FitIns, Parameters
 
-from fedridge_flwr import RidgeClient, SufficientStatistics, ridge_client_app, solve
+from fedridge_flwr import (
+    DataError,
+    RidgeClient,
+    SufficientStatistics,
+    ridge_client_app,
+    solve,
+)
 from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.arrays import decode_arrays, model_arrays
 
@@ -79,12 +85,27 @@ def test_errors_name_columns_by_number_unless_names_are_shared() -> None:
     assert "column 1 ('salary')" in refusal(shared)
 
 
-def test_what_load_data_raises_arrives_in_one_line() -> None:
+def test_of_what_load_data_raises_type_and_place_are_told_and_no_more(
+    caplog: Any,
+) -> None:
     def load_data(context: Any) -> Any:
         raise FileNotFoundError("hospital.csv is not here")
 
+    line = load_data.__code__.co_firstlineno + 1
     text = refusal(ridge_client_app(load_data))
-    assert text == "FileNotFoundError: hospital.csv is not here"
+    assert text == (
+        f"FileNotFoundError in load_data, line {line}. Its message may quote the data "
+        "and is only in this client's own log: look there."
+    )
+    assert "hospital.csv is not here" in caplog.text
+
+
+def test_a_data_error_of_load_data_is_told_as_it_is() -> None:
+    def load_data(context: Any) -> Any:
+        raise DataError("the table of this month is not there yet.")
+
+    text = refusal(ridge_client_app(load_data))
+    assert text == "the table of this month is not there yet."
 
 
 def test_load_data_that_returns_something_else_is_told_what_to_return() -> None:

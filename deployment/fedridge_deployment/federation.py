@@ -26,6 +26,7 @@ from fedridge_flwr.app.processes import (
     free_ports,
     stop_process,
     stream,
+    tool,
     wait_until_healthy,
 )
 from fedridge_flwr.errors import FedRidgeError
@@ -82,7 +83,13 @@ class Federation:
     def start_superlink(self) -> None:
         """Start it, or start it again with the database it had."""
         command = [
-            *("flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)),
+            *(
+                tool("flower-superlink"),
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+            ),
             *("--ssl-ca-certfile", str(self.credentials.authority)),
             *("--ssl-certfile", str(self.credentials.certificate)),
             *("--ssl-keyfile", str(self.credentials.key)),
@@ -92,7 +99,7 @@ class Federation:
         ]
         log_file = self.logs / "superlink.log"
         with log_file.open("ab") as log:
-            self.superlink = subprocess.Popen(
+            self.superlink = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
                 command,
                 env=self.environment,
                 stdout=log,
@@ -233,14 +240,14 @@ class Federation:
     def _run_command(
         self, app: Path, run_config: Mapping[str, object] | None
     ) -> list[str]:
-        command = ["flwr", "run", str(app), _CONNECTION]
+        command = [tool("flwr"), "run", str(app), _CONNECTION]
         pairs = [f"{k}={toml_value(v)}" for k, v in (run_config or {}).items()]
         return [*command, "--run-config", " ".join(pairs)] if pairs else command
 
     def flwr(self, *arguments: str) -> Any:
         """Run a ``flwr`` command and return what it tells as JSON."""
-        done = subprocess.run(
-            ["flwr", *arguments, "--format", "json"],
+        done = subprocess.run(  # noqa: S603 - a list of arguments, no shell
+            [tool("flwr"), *arguments, "--format", "json"],
             env=self.environment,
             capture_output=True,
             text=True,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedridge_flwr.app.launch import toml_value
-from fedridge_flwr.app.processes import free_ports, stop_process
+from fedridge_flwr.app.processes import free_ports, stop_process, tool
 
 __all__ = ["Site"]
 
@@ -48,9 +48,9 @@ class Site:
         pairs = [f"{key}={toml_value(value)}" for key, value in settings.items()]
         [port] = free_ports(1)
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
                 [
-                    "flower-supernode",
+                    tool("flower-supernode"),
                     *self.connection,
                     *("--host", "127.0.0.1", "--port", str(port)),
                     *("--node-config", " ".join(pairs)),

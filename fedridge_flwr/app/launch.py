@@ -24,6 +24,7 @@ from .processes import (
     free_ports,
     stop_process,
     stream,
+    tool,
     wait_until_healthy,
 )
 
@@ -53,7 +54,7 @@ class LocalSuperLink:
             If Flower refuses the run or the app does not finish well.
         """
         command = [
-            *("flwr", "run", str(app), "--stream", "--federation-config"),
+            *(tool("flwr"), "run", str(app), "--stream", "--federation-config"),
             f"num-supernodes={num_supernodes} client-resources-num-cpus=1",
         ]
         if run_config:
@@ -70,8 +71,8 @@ class LocalSuperLink:
         return output
 
     def _last_status(self) -> str:
-        listed = subprocess.run(
-            ["flwr", "list", "--format", "json"],
+        listed = subprocess.run(  # noqa: S603 - a list of arguments, no shell
+            [tool("flwr"), "list", "--format", "json"],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -102,14 +103,14 @@ def local_superlink() -> Iterator[LocalSuperLink]:
         RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
     )
     command = [
-        *("flower-superlink", "--insecure", "--simulation"),
+        *(tool("flower-superlink"), "--insecure", "--simulation"),
         *("--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)),
         *("--control-api-address", f"127.0.0.1:{control}"),
         *("--database", str(home / "state.db"), "--log-file", str(home / "log.txt")),
         # Everything the app needs is in the environment that launches it.
         "--disable-runtime-dependency-installation",
     ]
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
         command,
         env=environment,
         stdout=subprocess.DEVNULL,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -11,8 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,6 +24,7 @@ __all__ = [
     "free_ports",
     "stop_process",
     "stream",
+    "tool",
     "wait_until_healthy",
 ]
 
@@ -41,6 +42,18 @@ def flower_environment(home: Path, **more: str) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         **more,
     }
+
+
+def tool(name: str) -> str:
+    """Return a command of the environment that runs this, not of whatever is on PATH.
+
+    Where there is none beside the interpreter, as with some installers, PATH decides.
+    """
+    beside = Path(sys.executable).parent
+    found = shutil.which(name, path=str(beside)) or shutil.which(name)
+    if found is None:
+        raise FedRidgeError(f"there is no command {name}: pip install flwr.")
+    return found
 
 
 def free_ports(number: int) -> list[int]:
@@ -79,7 +92,7 @@ def stream(
         If it takes longer than `timeout` seconds; it is then killed.
     """
     lines: list[str] = []
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
         command,
         env=dict(environment),
         stdout=subprocess.PIPE,
@@ -87,11 +100,10 @@ def stream(
         text=True,
         errors="replace",
     )
-    assert process.stdout is not None
     watch = threading.Timer(timeout, process.kill)
     watch.start()
     try:
-        for line in process.stdout:
+        for line in process.stdout or ():
             lines.append(line)
             if echo:
                 print(line, end="", flush=True)
@@ -114,20 +126,33 @@ def wait_until_healthy(
     authority: Path | None = None,
 ) -> None:
     """Wait until a process answers at its port; over TLS if an authority is given."""
-    scheme, context = "http", None
-    if authority is not None:
-        scheme, context = "https", ssl.create_default_context(cafile=str(authority))
-    url = f"{scheme}://127.0.0.1:{port}/health"
+    context = (
+        None if authority is None else ssl.create_default_context(cafile=str(authority))
+    )
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(url, timeout=2, context=context).close()
+        if _is_healthy(port, context):
             return
         time.sleep(0.2)
     tail = log_file.read_text(errors="replace")[-2000:] if log_file.exists() else ""
     raise FedRidgeError(f"the SuperLink did not start:\n{tail or '(no log)'}")
+
+
+def _is_healthy(port: int, context: ssl.SSLContext | None) -> bool:
+    # Not urllib, which would ask the proxy of the environment.
+    connection = (
+        http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        if context is None
+        else http.client.HTTPSConnection("127.0.0.1", port, timeout=2, context=context)
+    )
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:

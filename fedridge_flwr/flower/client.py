@@ -84,7 +84,9 @@ def ridge_client_app(
     ----------
     load_data : callable
         ``load_data(context)`` returns this client's rows as (X, y) or
-        (X, y, sample_weight).
+        (X, y, sample_weight). Of what it raises the server is told the type and the
+        line; the message, which may quote data, is in the client's own log. To tell
+        the server a reason, raise a `DataError`.
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
     min_rows : int
@@ -184,6 +186,11 @@ class RidgeClient(NumPyClient):
         is remembered there.
     privacy_policy, privacy_ledger, client_name
         As in `ridge_client_app`.
+
+    Notes
+    -----
+    What a ``client_fn`` raises before there is a client, Flower sends to the server
+    with its message. `ridge_client_app` keeps the message, and answers both strategies.
 
     Examples
     --------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import traceback
+from types import FrameType
 
 from ..errors import DataError, FedRidgeError
 
@@ -50,9 +52,48 @@ def tidy_reason(text: str | None) -> str:
 
 
 def readable_error(error: Exception, share_names: bool) -> str:
-    """Return what a client tells the server about an error of its own."""
-    if isinstance(error, DataError) and not share_names:
-        return error.anonymous()
-    if isinstance(error, FedRidgeError):
+    """Return what a client tells the server about an error of its own.
+
+    Messages of this package hold no value of the data. Those of others do, as in
+    "could not convert string to float: 'Alice'", and they name columns and files: of
+    such an error only the type and the place travel. So it is with errors of ours that
+    come out of load_data, which may be about a file, unless it is a `DataError`: that
+    is how load_data tells the server something.
+
+    Examples
+    --------
+    >>> def load_data():
+    ...     return {"age": 41}["income"]
+    >>> try:
+    ...     load_data()
+    ... except KeyError as error:
+    ...     text = readable_error(error, share_names=True)
+    >>> "income" in text
+    False
+    """
+    if isinstance(error, DataError):
+        return str(error) if share_names else error.anonymous()
+    where = _called(error)
+    if isinstance(error, FedRidgeError) and (where is None or _is_ours(where[0])):
         return str(error)
-    return one_line(f"{type(error).__name__}: {error}")
+    place = "" if where is None else f" in {where[0].f_code.co_name}, line {where[1]}"
+    return one_line(
+        f"{type(error).__name__}{place}. Its message may quote the data and is only in "
+        "this client's own log: look there."
+    )
+
+
+def _called(error: Exception) -> tuple[FrameType, int] | None:
+    """Return where in load_data it went wrong, or in what these adapters called."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not _module(frame).startswith(__package__):
+            return frame, line
+    return None
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return _module(frame).partition(".")[0] == __package__.partition(".")[0]
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
