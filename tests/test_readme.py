@@ -192,3 +192,19 @@ def test_the_privacy_table_is_that_of_the_committed_experiment() -> None:
 
     begin, end = PRIVACY
     assert README.split(begin)[1].split(end)[0].strip() == privacy_table()
+
+
+def test_the_deployment_tables_are_those_of_the_kept_demonstration() -> None:
+    from fedridge_deployment.demo import Demo
+    from readme_table import APP, DEMO, app_files, deployed_demo
+
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    for text, (begin, end), content in (
+        (README, DEMO, deployed_demo()),
+        (guide, DEMO, deployed_demo()),
+        (guide, APP, app_files()),
+    ):
+        assert text.split(begin)[1].split(end)[0].strip() == content
+    kept = Demo.load(ROOT / "docs" / "results" / "demo.json")
+    assert kept.times_faster >= 5.0
+    assert kept.methods[0].distance < 1e-12
