@@ -74,6 +74,9 @@ def write_credentials(
     FedRidgeError
         If some of it is there already: a deployment that runs would lose its keys.
     """
+    for name in nodes:
+        if name in ("", ".", "..") or Path(name).name != name:
+            raise FedRidgeError(f"{name!r} is not the name of a node: no folders.")
     found = Credentials(folder)
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [found.node_key(name) for name in nodes]
