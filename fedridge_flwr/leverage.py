@@ -7,12 +7,12 @@ without it,
 
 is by how many residual standard deviations of the others (sigma_-k, under their own
 model) predictions for their rows move because k is there; s is what the intercept adds
-at their mean, and the largest over the targets counts.
+at their mean, and the largest over the targets counts. Targets that the others do not
+vary are left out.
 
 Two clients that lie the same way hide each other when one is left out in turn. So "the
-others" are a core: the larger half of the clients, those that agree best with a first
-model in which no client weighs more than a typical one. Members of the core are left
-out of it in turn, everybody else is added to it.
+others" are a core: the larger half of the clients, those that agree best with each
+other. Members of the core are left out of it in turn, everybody else is added to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ __all__ = ["Influence", "influences"]
 _SMALLEST_RESIDUAL = 1e-3
 _SMALL_PENALTY = 1e-6
 _ROUNDING = 1e-12
+_FLAT = 1e-13
 _WIDE = 400
+_CONCENTRATIONS = 3
+_ALIKE = 2.0
 
 Parts = Mapping[str, SufficientStatistics]
 
@@ -108,7 +111,7 @@ def _influences(
     for client, part in parts.items():
         if client not in core:
             joined = _Fitted.of(total + part, alpha, options)
-            found[client] = joined.influence(everybody)
+            found[client] = joined.influence(everybody, everybody)
     return {client: found[client] for client in parts}
 
 
@@ -117,7 +120,7 @@ def _influence(
 ) -> Influence:
     """Return what there is to say of a member of the core."""
     try:
-        return everybody.influence(_Fitted.of(rest, alpha, options))
+        return everybody.influence(_Fitted.of(rest, alpha, options), everybody)
     except SingularSystemError:
         share = 1.0 - rest.total_weight / everybody.stats.total_weight
         return Influence(np.nan, share)
@@ -129,6 +132,7 @@ class _Fitted:
 
     stats: SufficientStatistics
     equations: NormalEquations
+    alpha: float
     coef: Array
 
     @classmethod
@@ -136,9 +140,13 @@ class _Fitted:
         cls, stats: SufficientStatistics, alpha: float, options: dict[str, bool]
     ) -> _Fitted:
         equations = normal_equations(stats, **options)
-        return cls(stats, equations, solve_equations(equations, alpha)[0])
+        return cls(stats, equations, alpha, solve_equations(equations, alpha)[0])
 
-    def influence(self, without: _Fitted) -> Influence:
+    def solve(self, rhs: Array) -> Array:
+        """Return what the same system has for other right-hand sides."""
+        return solve_equations(replace(self.equations, rhs=rhs), self.alpha)[0]
+
+    def influence(self, without: _Fitted, core: _Fitted) -> Influence:
         """Return the influence of the one client that `without` does not have."""
         rest, weight = without.stats, without.stats.total_weight
         moved = self.coef - without.coef
@@ -147,29 +155,31 @@ class _Fitted:
             there = rest.feature_means - self.stats.feature_means
             predicted = self.stats.target_means + there @ self.coef
             squares = squares + (predicted - rest.target_means) ** 2
-        variances = without.residual_variances(self)
-        distance = np.sqrt(np.max(np.where(squares > 0, squares / variances, 0.0)))
+        # Of a target that does not vary without the client, there is no unit.
+        varies = without.spread > np.maximum(core.flat, _ROUNDING * core.spread)
+        variances = np.where(varies, without.residual_variances, np.inf)
+        distance = np.sqrt(np.max(squares / variances))
         return Influence(float(distance), 1.0 - weight / self.stats.total_weight)
 
     @cached_property
-    def _residual_squares(self) -> Array:
-        coef, equations = self.coef, self.equations
+    def residual_variances(self) -> Array:
+        """The variance of the residuals of every target."""
+        stats, coef, equations = self.stats, self.coef, self.equations
         rest = equations.product(coef) - 2.0 * equations.rhs
-        return np.asarray(self._spread + _squares(coef, rest))
-
-    def residual_variances(self, larger: _Fitted) -> Array:
-        """Return the variance of the residuals of every target."""
-        stats = self.stats
         freedom = stats.count / max(stats.count - stats.n_features - 1, 1)
-        # What is left of a target that only one client varies is rounding.
-        own = self._spread > _ROUNDING * larger._spread
-        spread = np.where(own, self._spread, larger._spread)
-        lowest = _SMALLEST_RESIDUAL**2 * spread
-        squares = np.maximum(self._residual_squares * freedom, lowest)
-        return np.asarray(squares / stats.total_weight)
+        squares = (self.spread + _squares(coef, rest)) * freedom
+        lowest = _SMALLEST_RESIDUAL**2 * self.spread
+        return np.asarray(np.maximum(squares, lowest) / stats.total_weight)
+
+    @property
+    def flat(self) -> Array:
+        """The spread below which a target is the rounding of its mean."""
+        stats = self.stats
+        return np.asarray(stats.total_weight * (_FLAT * stats.target_means) ** 2)
 
     @cached_property
-    def _spread(self) -> Array:
+    def spread(self) -> Array:
+        """The sum of squares of every target."""
         stats = self.stats
         centred = self.equations.fit_intercept
         return np.diagonal(stats.centred_target_gram if centred else stats.target_gram)
@@ -178,36 +188,49 @@ class _Fitted:
 def _core(parts: Parts, alpha: float, options: dict[str, bool]) -> set[str]:
     """Return the larger half of the clients, those that agree best.
 
-    With r_k the moments of X with the residuals of client k under the first model,
-    A^-1 r_k is to first order what it does to the coefficients. That, in units of
-    predictions and for its share of the weight, is how little it agrees.
+    As for least trimmed squares: the half that agrees best with everybody's model makes
+    the next model, and so on, in which no client weighs more than a typical one. Where
+    all agree about as well, the first half is as good as any.
     """
     usual = float(np.median([part.total_weight for part in parts.values()]))
     capped = {client: _capped(part, usual) for client, part in parts.items()}
-    first = _Fitted.of(total_of(capped), alpha, options)
-    stats, equations = first.stats, first.equations
+    size = len(parts) - (len(parts) - 1) // 2
+    clients = np.array(list(parts), dtype=object)
+    core = set(clients)
+    for _ in range(_CONCENTRATIONS):
+        inside = {client: capped[client] for client in clients if client in core}
+        scores = _disagreement(_Fitted.of(total_of(inside), alpha, options), capped)
+        order = np.argsort(np.nan_to_num(scores, nan=np.inf), kind="stable")
+        before, core = core, set(clients[order[:size]])
+        if core == before or scores.max() < _ALIKE * np.median(scores):
+            break
+    return core
+
+
+def _disagreement(model: _Fitted, parts: Parts) -> Array:
+    """Return how little every client agrees with a model.
+
+    With r_k the moments of X with its residuals, A^-1 r_k is to first order what the
+    client does to the coefficients. That counts in units of predictions, squared, and
+    for its share of the weight.
+    """
+    stats, equations = model.stats, model.equations
     d, t = stats.n_features, stats.n_targets
-    contrast = np.vstack([-first.coef, np.eye(t)])
+    contrast = np.vstack([-model.coef, np.eye(t)])
     centre = stats.means if equations.fit_intercept else np.zeros(d + t)
     pulls, offsets = np.empty((d, len(parts), t)), np.empty((len(parts), t))
-    for k, part in enumerate(capped.values()):
+    for k, part in enumerate(parts.values()):
         gap = part.means - centre
         offsets[k] = gap @ contrast
         own = _times(part.triangle, contrast)[:d]
-        pulls[:, k] = own + part.total_weight * np.outer(gap[:d], offsets[k])
-    pulled = replace(equations, rhs=pulls.reshape(d, -1))
-    moves = solve_equations(pulled, alpha)[0]
+        pulls[:, k] = own / part.total_weight + np.outer(gap[:d], offsets[k])
+    moves = model.solve(pulls.reshape(d, -1)) * stats.total_weight
     squares = _squares(moves, equations.product(moves)).reshape(len(parts), t)
-    shares = np.array([part.total_weight for part in capped.values()])
-    shares = shares / stats.total_weight
-    disagreement = squares / stats.total_weight / shares[:, None] ** 2
+    squares = squares / stats.total_weight
     if equations.fit_intercept:
-        disagreement += offsets**2
-    scores = np.max(disagreement / first.residual_variances(first), axis=1)
-    kept = len(parts) - (len(parts) - 1) // 2
-    clients = list(parts)
-    order = np.argsort(np.nan_to_num(scores, nan=np.inf), kind="stable")
-    return {clients[k] for k in order[:kept]}
+        squares += offsets**2
+    variances = np.where(model.spread > model.flat, model.residual_variances, np.inf)
+    return np.asarray(np.max(squares / variances, axis=1))
 
 
 def _capped(part: SufficientStatistics, weight: float) -> SufficientStatistics:
@@ -220,8 +243,10 @@ def _capped(part: SufficientStatistics, weight: float) -> SufficientStatistics:
 
 def _times(triangle: Array, vectors: Array) -> Array:
     """Return C V from the upper triangle of C, without making C."""
-    width = len(vectors)
     # Rows of the upper triangle are columns of the lower, as BLAS wants them.
+    width = len(vectors)
+    if vectors.shape[1] == 1:
+        return np.asarray(dspmv(width, 1.0, triangle, vectors[:, 0], lower=1)[:, None])
     columns = [dspmv(width, 1.0, triangle, vector, lower=1) for vector in vectors.T]
     return np.column_stack(columns)
 

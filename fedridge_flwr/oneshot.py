@@ -51,6 +51,7 @@ __all__ = ["OneShotFit", "average_evaluations"]
 SCREENED_BYTES = 64 << 20
 """Statistics of clients kept together to look at their leverage, at most."""
 
+_NAMED = 5
 _STILL_IN_MAP = " (what it told of its columns is still in the feature map)"
 
 
@@ -305,7 +306,8 @@ class OneShotFit:
             if not self.suspects:
                 raise
             kind = type(error) if isinstance(error, FedRidgeError) else FedRidgeError
-            who = "; ".join(f"client {c}: {r}" for c, r in self.suspects.items())
+            named = list(self.suspects.items())[:_NAMED]
+            who = "; ".join(f"client {client}: {reason}" for client, reason in named)
             raise kind(
                 f"{error} It may be the doing of clients that are unlike the others "
                 f'(screen="exclude" leaves them out): {who}.'

@@ -3,13 +3,13 @@
 For column j of [X Y], means m and standard deviations s of client k, med the median
 over clients and MAD 1.4826 times the median absolute deviation, a client stands out
 
-    |m_kj - med_j m| > 30 max(MAD_j of m, med_j s, s_kj)            by a mean,
+    |m_kj - med_j m| > 100 max(MAD_j of m, s_1j, s_2j, ...)         by a mean,
     log(s_kj / med_j s) > 8 max(MAD_j of log s, log 2)              by a spread,
-    its total weight is beyond a million times the median           by its weight.
+    its total weight is beyond a million times the median           by its weight,
 
-A client that varies as much as it is far is judged by its spread. Columns in which most
-clients do not vary are not compared: being the only site with a rare category is no
-crime. Small spreads do no harm and are never suspicious.
+where clients that stand out by the spread of a column do not count in the first line.
+Columns in which most clients do not vary, nor differ, are not compared: being the only
+site with a rare category is no crime. Small spreads do no harm, and do not stand out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .words import counted
 
 __all__ = ["Profile", "by_scale"]
 
-MEAN_LIMIT = 30.0
+MEAN_LIMIT = 100.0
 SPREAD_LIMIT = 8.0
 WEIGHT_LIMIT = 1e6
 
@@ -125,13 +125,11 @@ def by_scale(
     with np.errstate(all="ignore"):
         heavy = weights / np.median(weights)
         wide, ratios = _spread_scores(spreads)
-        far = _mean_scores(np.array(means), spreads) if means else np.zeros((1, 1))
-    far = np.broadcast_to(far, spreads.shape)
-    heavier, wider, further = (
-        heavy > WEIGHT_LIMIT,
-        wide > SPREAD_LIMIT,
-        far > MEAN_LIMIT,
-    )
+        heavier, wider = heavy > WEIGHT_LIMIT, wide > SPREAD_LIMIT
+        far = np.zeros(spreads.shape)
+        if means:
+            far = _mean_scores(np.array(means), spreads, wider)
+    further = far > MEAN_LIMIT
     clients, found = list(profiles), {}
     for k in np.flatnonzero(heavier | wider.any(axis=1) | further.any(axis=1)):
         reasons = [_HEAVY.format(heavy[k])] if heavier[k] else []
@@ -149,17 +147,19 @@ def by_scale(
     return found
 
 
-def _mean_scores(means: Array, spreads: Array) -> Array:
+def _mean_scores(means: Array, spreads: Array, wider: Any) -> Array:
     """Return how many typical deviations every mean is from the median of them.
 
-    Whoever varies as much itself is as far as its rows are.
+    The largest spread is the unit, of those that are not too large: in a column of
+    zeros and ones that are the same for nearly all rows, a small spread says nothing.
     """
     centre = np.median(means, axis=0)
     distance = np.abs(means - centre)
-    unit = np.maximum(_MAD * np.median(distance, axis=0), np.median(spreads, axis=0))
-    scores = distance / np.maximum(unit, spreads)
+    usual = np.maximum(_MAD * np.median(distance, axis=0), np.median(spreads, axis=0))
+    unit = np.maximum(usual, np.max(np.where(wider, 0.0, spreads), axis=0))
     # Means that are all the same differ by rounding, which is no unit.
-    return np.asarray(np.where(unit > _ROUNDING * np.abs(centre), scores, 0.0))
+    compared = usual > _ROUNDING * np.abs(centre)
+    return np.asarray(np.where(compared, distance / unit, 0.0))
 
 
 def _spread_scores(spreads: Array) -> tuple[Array, Array]:

@@ -4,11 +4,13 @@ Two questions, both answered by medians over clients, so that a minority cannot 
 the answer: do the columns of a client have the scale of everybody's (`profiles`)? And
 does it move the model of the others (`leverage`) both far and far more than others do,
 
-    D_k > 0.1   and   log(D_k / share_k) > median + 4 max(1.4826 MAD, 0.5),
+    D_k > 0.1   and   log(D_k / share_k^p) > median + 4 max(1.4826 MAD, 0.5)
 
-with Cook's distance D_k, the client's share of the weight, and median and median
-absolute deviation (MAD) of the logarithms? Whoever fails the first is not there for the
-second.
+for p = 1 and p = 1/2, with Cook's distance D_k, the client's share of the weight, and
+median and median absolute deviation (MAD) of the logarithms? D grows with the share
+where sites differ, and with its root where they only have different rows: a large site
+must not stand out by the one, nor a tiny site by the other. Whoever fails the first
+question is not there for the second.
 """
 
 from __future__ import annotations
@@ -185,16 +187,20 @@ def _by_leverage(found: Mapping[str, Influence]) -> dict[str, str]:
     """Return whose presence moves the model far, and far more than that of others."""
     distances = np.array([each.distance for each in found.values()])
     shares = np.array([each.share for each in found.values()])
-    with np.errstate(all="ignore"):
-        pulls = np.log(np.maximum(distances / shares, _SMALLEST_PULL))
-    usual = np.median(pulls)
-    unit = max(_MAD * float(np.median(np.abs(pulls - usual))), _LEVERAGE_UNIT)
-    out = (distances > DISTANCE_LIMIT) & (pulls - usual > LEVERAGE_LIMIT * unit)
+    out = distances > DISTANCE_LIMIT
+    ratios = np.full(len(found), np.inf)
+    for power in (1.0, 0.5):
+        with np.errstate(all="ignore"):
+            pulls = np.log(np.maximum(distances / shares**power, _SMALLEST_PULL))
+        usual = np.median(pulls)
+        unit = max(_MAD * float(np.median(np.abs(pulls - usual))), _LEVERAGE_UNIT)
+        out &= pulls - usual > LEVERAGE_LIMIT * unit
+        ratios = np.minimum(ratios, np.exp(pulls - usual))
     return {
         client: (
             f"it moves predictions for the others by {distances[k]:.2g} residual "
-            f"standard deviations, {np.exp(pulls[k] - usual):.2g} times as far as "
-            "usual for its share of the rows"
+            f"standard deviations, {ratios[k]:.2g} times as far as usual for its share "
+            "of the rows"
         )
         for k, client in enumerate(found)
         if out[k]
