@@ -7,8 +7,10 @@ over clients and MAD 1.4826 times the median absolute deviation, a client stands
     log(s_kj / med_j s) > 8 max(MAD_j of log s, log 2)              by a spread,
     its total weight is beyond a million times the median           by its weight,
 
-where clients that stand out by the spread of a column do not count in the first line.
-Columns in which most clients do not vary, nor differ, are not compared: being the only
+where clients that stand out by the spread of a column do not count in the first line,
+but for themselves: who varies as much as it is far is judged by its spread.
+
+Columns in which most clients neither vary nor differ are not compared: being the only
 site with a rare category is no crime. Small spreads do no harm, and do not stand out.
 """
 
@@ -159,7 +161,8 @@ def _mean_scores(means: Array, spreads: Array, wider: Any) -> Array:
     unit = np.maximum(usual, np.max(np.where(wider, 0.0, spreads), axis=0))
     # Means that are all the same differ by rounding, which is no unit.
     compared = usual > _ROUNDING * np.abs(centre)
-    return np.asarray(np.where(compared, distance / unit, 0.0))
+    scores = distance / np.maximum(unit, spreads)
+    return np.asarray(np.where(compared, scores, 0.0))
 
 
 def _spread_scores(spreads: Array) -> tuple[Array, Array]:

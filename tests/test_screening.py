@@ -94,7 +94,7 @@ LIES = {
     "variance times 1e6": lambda X, y: of(X * np.where(np.arange(D) == 2, 1e3, 1.0), y),
     "labels flipped": lambda X, y: of(X, -y),
     "labels scaled by 1e6": lambda X, y: of(X, 1e6 * y),
-    "labels shifted by 50": lambda X, y: of(X, y + 50.0),
+    "labels shifted by 500": lambda X, y: of(X, y + 500.0),
     "contribution times 1e70": lambda X, y: giant(of(X, y), 1e70),
     "weight times 1e100": lambda X, y: heavy(of(X, y), 1e100),
     "weight times 1e3, labels flipped": lambda X, y: heavy(of(X, -y), 1e3),
