@@ -8,6 +8,7 @@ client with other columns, even one that answers first, cannot shut out the rest
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -15,6 +16,7 @@ from .errors import FedRidgeError
 from .features import FeatureMap
 from .plain import PlainStatistics
 from .privacy.statistics import PrivateStatistics
+from .profiles import Profile
 from .refine.opening import Opening
 from .refine.openings import Openings
 from .roll import Roll
@@ -161,6 +163,11 @@ class Fold(Roll):
         knows it.
     private : bool
         Whether private releases were asked for; nothing else is then taken.
+    profiled : bool
+        Keep the `Profile` of every contribution in `profiles`.
+    keep_bytes : int
+        Without `keep`: keep contributions all the same while together they are no
+        larger; one more, and all of them are forgotten.
 
     Examples
     --------
@@ -180,6 +187,10 @@ class Fold(Roll):
     accept_rounded: bool = False
     private: bool = False
     feature_map: FeatureMap | None = None
+    profiled: bool = False
+    keep_bytes: int = 0
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    _kept_bytes: int = 0
     # Full statistics, or private releases in their place: never both.
     _full: dict[_Schema, Any] = field(default_factory=dict)
     _plain: dict[_Schema, _Added[PlainStatistics]] = field(default_factory=dict)
@@ -191,15 +202,49 @@ class Fold(Roll):
         reason = self._reason_to_refuse(part)
         if reason is not None:
             self.failures[client] = reason
-        elif isinstance(part, PlainStatistics):
+            return
+        profile = Profile.of(part) if self.profiled else None
+        if profile is not None:
+            self.profiles[client] = profile
+        self._keep(client, part)
+        self._fold(client, part)
+
+    def leave_out(self, reasons: Mapping[str, str]) -> None:
+        """Fold anew without some clients, as if they had been refused at once.
+
+        All contributions must have been kept.
+        """
+        if not reasons:
+            return
+        for client, reason in reasons.items():
+            self.reject(client, reason)
+        self._full, self._plain = {}, {}
+        for client in self.participants:
+            self._fold(client, self.parts[client])
+
+    def reject(self, client: str, reason: str) -> None:
+        """Take back an answer that turned out to be of no use."""
+        super().reject(client, reason)
+        self.profiles.pop(client, None)
+
+    def _keep(self, client: str, part: Part) -> None:
+        if self.keep:
+            self.parts[client] = part
+        elif self.keep_bytes and isinstance(part, SufficientStatistics):
+            self._kept_bytes += part.triangle.nbytes
+            if self._kept_bytes <= self.keep_bytes:
+                self.parts[client] = part
+            else:
+                self.parts.clear()
+
+    def _fold(self, client: str, part: Part) -> None:
+        if isinstance(part, PlainStatistics):
             key = _Schema.of(part, None)
             if key in self._plain:
                 self._plain[key].add(client, part)
             else:
                 self._plain[key] = _Added(client, part)
         else:
-            if self.keep and isinstance(part, SufficientStatistics):
-                self.parts[client] = part
             key = _Schema.of(part, part.feature_hash)
             if key in self._full:
                 self._full[key].add(client, part)

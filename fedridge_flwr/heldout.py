@@ -19,16 +19,18 @@ from .features import FeatureMap, map_rows
 from .reduction import solve_refined
 from .rows import Array, Rows, check_rows
 from .solve import NormalEquations, normal_equations, solve_equations
-from .statistics import SufficientStatistics
+from .statistics import RunningTotal, SufficientStatistics
 from .words import counted
 
 __all__ = [
     "ClampedLossWarning",
     "HeldOut",
+    "each_rest",
     "held_out_losses",
     "held_out_models",
     "solve_in_penalty_units",
     "squared_errors",
+    "total_of",
 ]
 
 _TRUSTED_CONDITION = 1e5
@@ -108,7 +110,7 @@ def held_out_models(
     filled = _filled(parts)
     found = {
         client: _held_out(rest, client, alphas, fit_intercept, standardize)
-        for client, rest in _each_rest(filled, set(filled))
+        for client, rest in each_rest(filled, set(filled))
     }
     return {client: found[client] for client in filled}
 
@@ -129,21 +131,21 @@ def held_out_losses(
     losses: dict[str, Array | None] = dict.fromkeys(filled)
     small = [client for client, part in filled.items() if _is_small(part)]
     if small and not standardize:
-        blocks = _Blocks.of(_total_of(filled), alphas, fit_intercept)
+        blocks = _Blocks.of(total_of(filled), alphas, fit_intercept)
         if blocks is not None:
             losses |= {client: blocks.losses(filled[client]) for client in small}
     missing = {client for client, found in losses.items() if found is None}
-    for client, rest in _each_rest(filled, missing):
+    for client, rest in each_rest(filled, missing):
         models = _held_out(rest, client, alphas, fit_intercept, standardize)
         losses[client] = models.losses(filled[client])
     return {client: found for client, found in losses.items() if found is not None}
 
 
-def _each_rest(
+def each_rest(
     parts: dict[str, SufficientStatistics], wanted: set[str]
 ) -> Iterator[tuple[str, SufficientStatistics]]:
-    """Yield for every wanted client the statistics of all others."""
-    total = _total_of(parts)
+    """Yield for every wanted client the statistics of all others, in some order."""
+    total = total_of(parts)
     kept = _LEVERAGE_LEFT * np.diagonal(total.centred_gram)
     cancelled = set()
     for client in (client for client in parts if client in wanted):
@@ -172,7 +174,7 @@ def _others(
         return
     half = len(parts) // 2
     for inner, outer in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
-        rest = _total_of(dict(outer))
+        rest = total_of(dict(outer))
         yield from _others(inner, wanted, rest if outside is None else outside + rest)
 
 
@@ -302,9 +304,13 @@ def _filled(
     return filled
 
 
-def _total_of(parts: Mapping[str, SufficientStatistics]) -> SufficientStatistics:
-    total: SufficientStatistics = sum(parts.values())  # type: ignore[assignment]
-    return total
+def total_of(parts: Mapping[str, SufficientStatistics]) -> SufficientStatistics:
+    """Return the statistics of all rows together; there must be one part at least."""
+    first, *others = parts.values()
+    running = RunningTotal(first)
+    for part in others:
+        running.add(part)
+    return running.total()
 
 
 def squared_errors(

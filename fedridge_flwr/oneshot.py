@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from .refine import Openings
 from .report import FitReport
 from .roll import Roll
 from .rows import Array
+from .screening import Screening, screen, screen_columns
 from .selection import (
     Alphas,
     AlphaSelection,
@@ -46,6 +48,10 @@ from .words import counted
 
 __all__ = ["OneShotFit", "average_evaluations"]
 
+SCREENED_BYTES = 64 << 20
+"""Statistics of clients kept together to look at their leverage, at most."""
+
+_NAMED = 5
 _STILL_IN_MAP = " (what it told of its columns is still in the feature map)"
 
 
@@ -80,6 +86,9 @@ class OneShotFit:
     _n_features_in: int | None = None
     _feature_hash: str | None = None
     _agreements: int = 0
+    _columns_screened: Screening = field(default_factory=Screening)
+    _screened: Screening | None = None
+    _screened_out: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Start with nobody."""
@@ -89,13 +98,17 @@ class OneShotFit:
     def _new_fold(self) -> Fold:
         settings = self.settings
         names = settings.feature_names
+        self._screened = None
+        excludes = settings.screens and settings.screen == "exclude"
         return Fold(
             accept_plain=not any([*settings.options.values(), settings.selection]),
             feature_names=None if names is None else tuple(names),
-            keep=settings.selection in ("clients", "server"),
+            keep=excludes or settings.selection in ("clients", "server"),
             accept_rounded=settings.wire_dtype == "float32",
             private=settings.privacy is not None,
             feature_map=self.feature_map,
+            profiled=settings.screens,
+            keep_bytes=SCREENED_BYTES if settings.screens else 0,
         )
 
     @property
@@ -162,7 +175,7 @@ class OneShotFit:
             return None
         if self.roll is self.fold and self.columns.participants:
             self.refuse_silent(self.columns.participants, "not connected any more")
-            self.fold.finish()  # so that it is known who is left out
+            self._folded()  # so that it is known who is left out
             if self._agreed_with_others():
                 return None
         return self._finish()
@@ -181,6 +194,7 @@ class OneShotFit:
                     f"has {counted(part.n_features, 'column')} where most clients have "
                     f"{expected}",
                 )
+        self._screen_columns()
         moments, asked = list(self.columns.parts.values()), self.settings.feature_map
         if len(moments) < self.settings.min_clients or asked is None:
             raise NotEnoughClientsError(_too_few(self.columns, self.settings))
@@ -205,6 +219,102 @@ class OneShotFit:
             self._agree_on_map()
         return bool(gone)
 
+    # ---- who is unlike the others -------------------------------------------------
+
+    @property
+    def suspects(self) -> dict[str, str]:
+        """Clients that stand out and are in the model all the same, and by what."""
+        found = dict(self._columns_screened.suspects)
+        if self._screened is not None:
+            found |= self._screened.suspects
+        gone = {*self.columns.failures, *self.fold.failures}
+        return {client: why for client, why in found.items() if client not in gone}
+
+    def _screen_columns(self) -> None:
+        if not self.settings.screens:
+            return
+        self._columns_screened = found = screen_columns(
+            self.columns.parts,
+            names=self.settings.feature_names,
+            already_out=len(self._screened_out),
+        )
+        for client, reason in self._to_leave_out(found).items():
+            self.columns.reject(client, reason)
+
+    def _folded(self) -> Contribution | None:
+        """Return the total, without those who are to be left out."""
+        total = self.fold.finish()
+        if total is None or self._screened is not None or not self.settings.screens:
+            return total
+        began = time.perf_counter()
+        settings, fold = self.settings, self.fold
+        self._screened = screen(
+            {client: fold.profiles[client] for client in fold.participants},
+            self._parts_to_screen(total),
+            settings.alpha,
+            names=self._names_of(total),
+            already_out=len(self._screened_out),
+            **settings.options,
+        )
+        out = self._to_leave_out(self._screened)
+        if out:
+            fold.leave_out(out)
+            total = fold.finish()
+        spent = time.perf_counter() - began
+        self.seconds["screen"] = self.seconds.get("screen", 0.0) + spent
+        return total
+
+    def _to_leave_out(self, found: Screening) -> dict[str, str]:
+        if self.settings.screen != "exclude":
+            return {}
+        out = {c: f"unlike the others: {why}" for c, why in found.excluded.items()}
+        self._screened_out |= out
+        return out
+
+    def _names_of(self, total: Contribution) -> Sequence[str] | None:
+        if self.feature_map is not None:
+            return None  # columns are those that the map makes
+        return self.settings.feature_names or getattr(total, "feature_names", None)
+
+    def _parts_to_screen(
+        self, total: Contribution
+    ) -> Mapping[str, SufficientStatistics] | str:
+        """Return the statistics of all clients, or why they are not there."""
+        if isinstance(total, Openings):
+            return "in several rounds the server never has the statistics"
+        if not isinstance(total, SufficientStatistics):
+            return "of (G, h) alone residuals are not known"
+        parts, clients = self.fold.parts, self.fold.participants
+        if len(parts) < len(clients):
+            return (
+                f"the statistics of {len(clients)} clients are more than "
+                f'{SCREENED_BYTES >> 20} MB, and only screen="exclude" keeps them'
+            )
+        return {client: parts[client] for client in clients}
+
+    def _screening_in_words(self) -> str:
+        columns = self._columns_screened.words
+        found = "" if self._screened is None else self._screened.words
+        return f"{found}; their columns before: {columns}" if columns else found
+
+    @contextmanager
+    def _naming_suspects(self) -> Iterator[None]:
+        """Let errors of numbers say whose numbers they may be."""
+        try:
+            yield
+        except (ArithmeticError, ValueError) as error:
+            if not self.suspects:
+                raise
+            kind = type(error) if isinstance(error, FedRidgeError) else FedRidgeError
+            named = list(self.suspects.items())[:_NAMED]
+            who = "; ".join(f"client {client}: {reason}" for client, reason in named)
+            raise kind(
+                f"{error} It may be the doing of clients that are unlike the others "
+                f'(screen="exclude" leaves them out): {who}.'
+            ) from error
+
+    # ---- the end --------------------------------------------------------------------
+
     def _finish(self) -> RidgeModel | None:
         return self._finish_with(self._total())
 
@@ -212,10 +322,12 @@ class OneShotFit:
         if isinstance(total, Openings):
             raise FedRidgeError("openings need a fit in several rounds.")
         began = time.perf_counter()
-        model = self._solve(total)
+        with self._naming_suspects():
+            model = self._solve(total)
         self.statistics, self.model = total, model
         self._count_seconds(began)
-        self.report = self._report(total, model)
+        with self._naming_suspects():
+            self.report = self._report(total, model)
         if not self.awaits_losses:
             self._hand_on(model)
         return model
@@ -226,7 +338,7 @@ class OneShotFit:
 
     def _total(self) -> Contribution:
         settings = self.settings
-        total = self.fold.finish()
+        total = self._folded()
         if total is None or len(self.fold.participants) < settings.min_clients:
             raise NotEnoughClientsError(_too_few(self.fold, settings))
         self._n_features_in = getattr(total, "n_features_in", None)
@@ -255,6 +367,8 @@ class OneShotFit:
             advice=self._advice(total),
             feature_map=self._map_in_words(),
             mode=self._mode_in_words(),
+            suspects=self.suspects,
+            screening=self._screening_in_words(),
         )
 
     def _mode_in_words(self) -> str:

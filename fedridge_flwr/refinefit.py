@@ -122,9 +122,11 @@ class RefineFit(OneShotFit):
             self.mode, self.why = self._chosen(total)
             if not isinstance(total, Openings):
                 return self._finish_with(total)
-            steps = self._open(total)
+            with self._naming_suspects():
+                steps = self._open(total)
         else:
-            steps = self._go_on(self.steps)
+            with self._naming_suspects():
+                steps = self._go_on(self.steps)
         self.trace.append(steps.estimate)
         self._count_seconds(began)
         over = steps.done or self.rounds >= self.settings.max_rounds
@@ -255,11 +257,12 @@ class RefineFit(OneShotFit):
         solution, targets = steps.solution, system.rhs.shape[1]
         probe = self._probes and (targets in steps.stuck or steps.estimates[-1] > 1.0)
         if probe:
-            raise SingularSystemError(
-                "the data do not determine the coefficients: some columns depend on "
-                'each other. Remedy: use alpha > 0, or drop columns (mode="oneshot" '
-                "names them)."
-            )
+            with self._naming_suspects():
+                raise SingularSystemError(
+                    "the data do not determine the coefficients: some columns depend "
+                    "on each other. Remedy: use alpha > 0, or drop columns "
+                    '(mode="oneshot" names them).'
+                )
         if not steps.converged:
             ended = steps.ended or f"max_rounds={self.settings.max_rounds} was reached"
             warnings.warn(
@@ -277,6 +280,14 @@ class RefineFit(OneShotFit):
         )
         self._hand_on(model)
         return model
+
+    @property
+    def suspects(self) -> dict[str, str]:
+        """Clients that stand out and are in the model all the same, and by what."""
+        found = super().suspects
+        return {
+            client: why for client, why in found.items() if client not in self.dropped
+        }
 
     def _mode_in_words(self) -> str:
         return f"{self.mode} (auto: {self.why})" if self.steps is None else ""

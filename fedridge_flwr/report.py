@@ -114,6 +114,12 @@ class FitReport:
         are the features that came of it.
     advice : str
         What would have been better, if something would.
+    suspects : dict of str to str
+        Clients whose statistics are well-formed and yet unlike those of the others,
+        and by what. They are in the model; with ``screen="exclude"`` they are among
+        the failures instead, unless they are too many to tell who is right.
+    screening : str
+        What was compared to find them, and what was not and why.
     """
 
     participants: list[str]
@@ -138,6 +144,8 @@ class FitReport:
     mode: str = ""
     feature_map: str = ""
     advice: str = ""
+    suspects: dict[str, str] = field(default_factory=dict)
+    screening: str = ""
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -201,11 +209,14 @@ class FitReport:
             rows.append(("evaluation", found))
         if self.privacy is not None:
             rows += self.privacy.rows()
+        if self.screening:
+            rows.append(("screening", self._screening_in_words()))
         if self.advice:
             rows.append(("advice", self.advice))
         width = max(10, *(len(name) for name, _ in rows))
         lines = [self._title()]
         lines += [f"  {name:<{width}}  {value}" for name, value in rows]
+        lines += _failure_lines("suspect, but in the model", self.suspects)
         lines += _failure_lines("left out", self.failures)
         lines += _failure_lines("not in the choice of alpha", self.selection_failures)
         lines += _failure_lines("did not evaluate", self.evaluation_failures)
@@ -237,6 +248,11 @@ class FitReport:
                 f"{human_bytes(chosen['bytes_up'])} up"
             )
         return words
+
+    def _screening_in_words(self) -> str:
+        if not self.suspects:
+            return self.screening
+        return f"{self.screening}; {counted(len(self.suspects), 'suspect')}"
 
     def _spectrum_rows(self) -> list[tuple[str, str]]:
         found = self.spectrum

@@ -13,6 +13,7 @@ from .features import FeatureMap
 from .model import RidgeModel
 from .privacy.mechanism import DifferentialPrivacy
 from .questions import Limits, check_mode
+from .screening import SCREENS
 from .selection import Alphas, check_alphas
 from .solve import check_alpha
 
@@ -51,6 +52,7 @@ class FitSettings:
     max_rounds: int = 500
     max_bytes: int = 8_000_000
     feature_map: FeatureMap | None = None
+    screen: str = "report"
 
     def __post_init__(self) -> None:
         """Refuse settings that would only fail after the round."""
@@ -63,6 +65,10 @@ class FitSettings:
             raise FedRidgeError(
                 f"tol must be a number from {_SMALLEST_TOL:g} to below 1, got "
                 f"{self.tol!r}."
+            )
+        if not isinstance(self.screen, str) or self.screen not in SCREENS:
+            raise FedRidgeError(
+                f'screen must be "report", "exclude" or "off", got {self.screen!r}.'
             )
         if self.privacy is not None:
             check_private_settings(self)
@@ -121,6 +127,11 @@ class FitSettings:
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         first = 1 + MORE_AGREEMENTS if needs_data else 0
         return first + (1 if self.one_shot else self.max_rounds)
+
+    @property
+    def screens(self) -> bool:
+        """Whether clients are compared with each other; noise would hide it all."""
+        return self.screen != "off" and self.privacy is None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -195,6 +206,12 @@ def check_private_settings(settings: FitSettings) -> None:
             "the feature map would take numbers from the data, which are private: give "
             "them from public knowledge, as Standardize(means=[...], scales=[...]) and "
             "RandomFourierFeatures(200, gamma=0.1)."
+        )
+    if settings.screen == "exclude":
+        raise PrivacyError(
+            'screen="exclude" compares the statistics of single clients, which noise '
+            "hides: a private fit cannot tell who is unlike the others. Leave "
+            "screen alone; nothing is then compared."
         )
     if settings.standardize:
         raise PrivacyError(

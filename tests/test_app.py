@@ -53,6 +53,7 @@ PROJECT = Path(__file__).resolve().parent.parent
         ({"alphas": "a, b"}, "alphas must be .auto. or numbers like"),
         ({"wire-dtype": "float16"}, "wire-dtype must be one of float64, float32"),
         ({"mode": "fast"}, "mode must be one of oneshot, refine, cg, auto"),
+        ({"screen": "strict"}, "screen must be one of report, exclude, off"),
         ({"feature-map": "fourier"}, "feature-map: fourier needs n_components"),
         ({"feature-map": "magic 3"}, "feature-map: there is no feature map 'magic'"),
         (

@@ -442,7 +442,7 @@ def test_report_counts_bytes_as_serialized_and_is_json() -> None:
     assert report["bytes_up"] > 4 * 8 * 28
     assert report["fedavg_rounds"] > 0
     assert report["fedavg_rounds_paper"] == (D + 5) / 4
-    assert set(report["seconds"]) == {"wait", "train", "solve"}
+    assert set(report["seconds"]) == {"wait", "train", "screen", "solve"}
     assert report["spectrum"]["kappa"] <= report["spectrum"]["kappa_bound"]
 
 

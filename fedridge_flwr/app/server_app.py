@@ -51,6 +51,7 @@ def main(grid: Grid, context: Context) -> None:
         privacy=settings.privacy(),
         mode=settings.mode,
         feature_map=settings.mapping(),
+        screen=settings.screen,
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
     )
@@ -67,7 +68,8 @@ def main(grid: Grid, context: Context) -> None:
     table = comparison_table(runs, rows)
     facts = _facts(settings, n_clients, rows)
     parts = [strategy.model_.summary(), table, facts]
-    if strategy.report_.refinement is not None or strategy.report_.advice:
+    report = strategy.report_
+    if report.refinement is not None or report.advice or report.suspects:
         parts.insert(1, str(strategy.report_))
     if strategy.report_.privacy is not None:
         parts.insert(1, f"Privacy\n{strategy.report_.privacy}")

@@ -12,6 +12,7 @@ from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..privacy import DifferentialPrivacy
 from ..questions import MODES
+from ..screening import SCREENS
 
 __all__ = ["AppSettings", "read_settings"]
 
@@ -30,6 +31,7 @@ class AppSettings:
     wire_dtype: str = "float64"
     mode: str = "oneshot"
     feature_map: str = ""
+    screen: str = "report"
     epsilon: float = 0.0
     delta: float = 1e-5
     x_norm_bound: float = 0.0
@@ -116,6 +118,7 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         wire_dtype=text("wire-dtype", defaults.wire_dtype),
         mode=text("mode", defaults.mode),
         feature_map=text("feature-map", defaults.feature_map),
+        screen=text("screen", defaults.screen),
         epsilon=number("epsilon", defaults.epsilon, 0.0),
         delta=number("delta", defaults.delta, 0.0, 1.0),
         x_norm_bound=number("x-norm-bound", defaults.x_norm_bound, 0.0),
@@ -137,6 +140,8 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         _refuse("wire-dtype", f"one of {', '.join(WIRE_DTYPES)}", settings.wire_dtype)
     if settings.mode not in MODES:
         _refuse("mode", f"one of {', '.join(MODES)}", settings.mode)
+    if settings.screen not in SCREENS:
+        _refuse("screen", f"one of {', '.join(SCREENS)}", settings.screen)
     settings.candidates()
     if settings.mapping() is not None and settings.compare_rounds:
         _refuse(

@@ -97,6 +97,9 @@ class FedRidge(FitResults, Strategy):
         after `max_rounds` at the latest. The strategy does not know how many rounds
         `ServerConfig` has: give it as many as `max_rounds`, or there may be no model.
         A map that needs data takes one round more, up to four if clients go away.
+    screen : {"report", "exclude", "off"}
+        What to do about clients that are unlike the others, as in
+        `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -148,6 +151,7 @@ class FedRidge(FitResults, Strategy):
         tol: float = 1e-12,
         max_rounds: int = 500,
         max_bytes: int = 8_000_000,
+        screen: str = "report",
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         min_available_nodes: int | None = None,
@@ -178,6 +182,7 @@ class FedRidge(FitResults, Strategy):
             tol=tol,
             max_rounds=max_rounds,
             max_bytes=max_bytes,
+            screen=screen,
             on_model=on_model,
             save_model=save_model,
         )

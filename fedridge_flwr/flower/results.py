@@ -73,6 +73,9 @@ class FitResults:
                 log.warning("%s: client %s left out: %s", where, client, reason)
         if fit.progress:
             log.info("%s: %s", where, fit.progress)
+        if fit.report is not None:
+            for client, reason in fit.report.suspects.items():
+                log.warning("%s: client %s is suspect: %s", where, client, reason)
         return model
 
     def _log_wire_error(self, where: str) -> None:

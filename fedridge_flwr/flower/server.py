@@ -120,6 +120,14 @@ class FedRidge(FitResults, Strategy):
     max_bytes : int
         What one client may have to send at once in "auto", by the number of its
         columns; with few rows it sends less than is counted.
+    screen : {"report", "exclude", "off"}
+        Compare clients with each other, by the scale of their columns and by how far
+        each one moves the model of the others. "report" names those who stand out in
+        `report_.suspects`, and changes nothing; it keeps statistics up to 64 MB and
+        compares by scale alone beyond. "exclude" leaves them out, as if they had never
+        answered, as long as they are a minority; it keeps the statistics of every
+        client, so memory grows with their number. With privacy on nothing can be
+        compared. docs/poisoning.md says what cannot be found.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -173,6 +181,7 @@ class FedRidge(FitResults, Strategy):
         tol: float = 1e-12,
         max_rounds: int = 500,
         max_bytes: int = 8_000_000,
+        screen: str = "report",
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -198,6 +207,7 @@ class FedRidge(FitResults, Strategy):
             tol=tol,
             max_rounds=max_rounds,
             max_bytes=max_bytes,
+            screen=screen,
             on_model=on_model,
             save_model=save_model,
         )
