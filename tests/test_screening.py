@@ -617,3 +617,32 @@ def test_the_example_of_the_page_prints_what_it_says(capsys):
     (printed,) = blocks("text", text)
     run(code)
     assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_first_look_at_many_clients_gives_the_verdicts_of_a_close_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more than 32 clients, models of their own are for those that may stand out."""
+    from fedridge_flwr import leverage
+
+    rng = np.random.default_rng(seed)
+    coef, parts = rng.normal(size=6), {}
+    for k in range(60):
+        X = rng.normal(size=(int(rng.integers(20, 300)), 6)) + rng.normal(size=6)
+        y = X @ coef + rng.normal(size=len(X))
+        if k == 7:
+            y = y + 10.0
+        if k == 8:
+            X[:, 3] *= 30.0
+        parts[str(k)] = SufficientStatistics.from_data(X, y)
+    profiles = {client: Profile.of(part) for client, part in parts.items()}
+    first = screen(profiles, parts)
+    monkeypatch.setattr(leverage, "_FEW", 1000)
+    close = screen(profiles, parts)
+    assert set(first.suspects) == set(close.suspects) == {"7", "8"}
+    for client, distance in close.distances.items():
+        if distance > 0.1:
+            assert first.distances[client] == distance
+        else:
+            assert first.distances[client] == pytest.approx(distance, rel=0.5)
