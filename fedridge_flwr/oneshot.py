@@ -48,7 +48,7 @@ from .words import counted
 
 __all__ = ["OneShotFit", "average_evaluations"]
 
-SCREENED_BYTES = 64 << 20
+SCREENED_BYTES = 32 << 20
 """Statistics of clients kept together to look at their leverage, at most."""
 
 _NAMED = 5

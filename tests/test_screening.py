@@ -42,7 +42,7 @@ from fedridge_flwr.oneshot import OneShotFit
 from fedridge_flwr.profiles import Profile
 from fedridge_flwr.refine import Opening
 from fedridge_flwr.rows import check_rows
-from fedridge_flwr.screening import TOO_FEW, screen_columns
+from fedridge_flwr.screening import TOO_FEW, screen, screen_columns
 from fedridge_flwr.settings import FitSettings
 
 K, D, N = 10, 4, 60
@@ -623,7 +623,7 @@ def test_the_example_of_the_page_prints_what_it_says(capsys):
 def test_a_first_look_at_many_clients_gives_the_verdicts_of_a_close_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With more than 32 clients, models of their own are for those that may stand out."""
+    """Of more than 32 clients, only those that may stand out get a model of their own."""
     from fedridge_flwr import leverage
 
     rng = np.random.default_rng(seed)

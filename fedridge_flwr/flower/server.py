@@ -123,7 +123,7 @@ class FedRidge(FitResults, Strategy):
     screen : {"report", "exclude", "off"}
         Compare clients with each other, by the scale of their columns and by how far
         each one moves the model of the others. "report" names those who stand out in
-        `report_.suspects`, and changes nothing; it keeps statistics up to 64 MB and
+        `report_.suspects`, and changes nothing; it keeps statistics up to 32 MB and
         compares by scale alone beyond. "exclude" leaves them out, as if they had never
         answered, as long as they are a minority; it keeps the statistics of every
         client, so memory grows with their number. With privacy on nothing can be
