@@ -623,7 +623,7 @@ def test_the_example_of_the_page_prints_what_it_says(capsys):
 def test_a_first_look_at_many_clients_gives_the_verdicts_of_a_close_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of more than 32 clients, only those that may stand out get a model of their own."""
+    """Of many clients, only those that may stand out get a model of their own."""
     from fedridge_flwr import leverage
 
     rng = np.random.default_rng(seed)
