@@ -30,6 +30,7 @@ from ..compact import WIRE_DTYPES
 from ..encoding import KINDS, decode, encode
 from ..errors import ProtocolError
 from ..features import FeatureMap
+from ..foreign import strict_json
 from ..model import Evaluation
 from ..oneshot import OneShotFit
 from ..plain import PlainStatistics
@@ -420,8 +421,8 @@ def _names_of(fields: Mapping[str, Any]) -> list[str] | None:
     if text is None:
         return None
     try:
-        names = json.loads(text)
-    except (TypeError, ValueError):
+        names = strict_json(text) if isinstance(text, str) else None
+    except ValueError:
         names = None
     if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
         raise ProtocolError("the feature names are not a list of text.")

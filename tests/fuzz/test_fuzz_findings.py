@@ -7,7 +7,8 @@ import pytest
 from fakes import set_task_identity
 from fuzz_headers import header, packed
 
-from fedridge_flwr import ProtocolError
+from fedridge_flwr import ProtocolError, SufficientStatistics
+from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.arrays import decode_array
 
 
@@ -48,3 +49,17 @@ def test_headers_as_others_write_them_are_read() -> None:
         for version in (1, 2):
             found = decode_array(packed(text.encode(), version) + data)
             np.testing.assert_array_equal(found.ravel(), np.arange(6.0))
+
+
+# ---- names -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, '[{"a": 1, "a": 2}]', b'["a"]', 3]
+)
+def test_names_nested_deeply_are_refused_as_any_other_text(text: object) -> None:
+    stats = SufficientStatistics.from_data([[1.0], [2.0], [4.0]], [1.0, 2.0, 3.0])
+    content = wire.statistics_reply(stats, share_names=False)
+    content["config"]["feature-names"] = text  # type: ignore[index]
+    with pytest.raises(ProtocolError, match="not a list of text"):
+        wire.read_answer(content)
