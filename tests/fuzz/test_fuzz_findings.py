@@ -7,9 +7,16 @@ import pytest
 from fakes import set_task_identity
 from fuzz_headers import header, packed
 
-from fedridge_flwr import ProtocolError, SufficientStatistics
+from fedridge_flwr import (
+    PlainStatistics,
+    ProtocolError,
+    StatisticsError,
+    SufficientStatistics,
+)
+from fedridge_flwr.encoding import decode, encode, encode_rows
 from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.arrays import decode_array
+from fedridge_flwr.rows import check_rows
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +70,57 @@ def test_names_nested_deeply_are_refused_as_any_other_text(text: object) -> None
     content["config"]["feature-names"] = text  # type: ignore[index]
     with pytest.raises(ProtocolError, match="not a list of text"):
         wire.read_answer(content)
+
+
+# ---- statistics that no rows have --------------------------------------------------
+
+
+def packed_form(count: int, rank: int, width: int = 6) -> tuple:
+    rng = np.random.default_rng(rank)
+    rows = rng.normal(size=(rank + 1, width))
+    stats = SufficientStatistics.from_data(rows[:, 1:], rows[:, 0])
+    return stats.to_array(), width - 1, 1, count
+
+
+@pytest.mark.parametrize("count", range(1, 7))
+def test_co_moments_take_one_row_more_than_their_rank(count: int) -> None:
+    array, d, t, _ = packed_form(count, rank=count - 1)
+    SufficientStatistics.from_array(array, d, t, count=count)
+    array, d, t, _ = packed_form(count, rank=count)
+    with pytest.raises(StatisticsError, match="more rows than there are"):
+        SufficientStatistics.from_array(array, d, t, count=count)
+
+
+def test_float32_and_a_factor_are_held_against_the_rows_as_well() -> None:
+    rng = np.random.default_rng(0)
+    rows = check_rows(rng.normal(size=(5, 8)), rng.normal(size=5))
+    for dtype in ("float64", "float32"):
+        stats = SufficientStatistics.from_rows(rows)
+        for sent in (encode(stats, dtype), encode_rows(rows, dtype)):
+            arrays = list(sent.arrays.values())
+            decode(sent.kind, arrays, 8, 1, count=5)
+            for fewer in (1, 2, 4):
+                with pytest.raises(StatisticsError, match="rows"):
+                    decode(sent.kind, arrays, 8, 1, count=fewer)
+
+
+def test_no_weight_has_no_means() -> None:
+    array = SufficientStatistics.from_data([[0.0], [0.0]], [0.0, 0.0]).to_array()
+    array[:3] = 0.0, 3.0, 4.0
+    with pytest.raises(StatisticsError, match="total weight is zero, yet"):
+        SufficientStatistics.from_array(array, 1, 1, count=2)
+    with pytest.raises(StatisticsError, match="no rows, yet"):
+        SufficientStatistics.from_array(array, 1, 1, count=0)
+
+
+def test_the_plain_pair_has_no_more_rank_than_rows_and_no_h_without_features() -> None:
+    X = np.random.default_rng(0).normal(size=(4, 6))
+    PlainStatistics.from_arrays(X.T @ X, X.T @ np.ones(4), 4)
+    with pytest.raises(StatisticsError, match="more rows than there are"):
+        PlainStatistics.from_arrays(X.T @ X, X.T @ np.ones(4), 3)
+    with pytest.raises(StatisticsError, match="not zero where the features"):
+        PlainStatistics.from_arrays(np.diag([1.0, 0.0]), np.array([1.0, 1.0]), 5)
+    beyond = np.longdouble(10) ** 4000 if np.finfo(np.longdouble).max > 1e308 else None
+    if beyond is not None:
+        with pytest.raises(StatisticsError, match="infinite"):
+            PlainStatistics.from_arrays(np.eye(2) * beyond, np.ones(2), 5)
