@@ -16,6 +16,8 @@ from fedridge_flwr import (
 from fedridge_flwr.encoding import decode, encode, encode_rows
 from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.arrays import decode_array
+from fedridge_flwr.refine import Opening, centred_product
+from fedridge_flwr.refine.answers import check_product
 from fedridge_flwr.rows import check_rows
 
 
@@ -124,3 +126,48 @@ def test_the_plain_pair_has_no_more_rank_than_rows_and_no_h_without_features() -
     if beyond is not None:
         with pytest.raises(StatisticsError, match="infinite"):
             PlainStatistics.from_arrays(np.eye(2) * beyond, np.ones(2), 5)
+
+
+# ---- openings, products, moments of columns ------------------------------------------
+
+
+def opened(rows: np.ndarray, count: int, **changes: float) -> Opening:
+    opening = Opening.from_rows(check_rows(rows[:, 1:], rows[:, 0]), factor=False)
+    head = opening.to_arrays()["head"]
+    for place, number in changes.items():
+        head[int(place[1:])] = number
+    return Opening.from_arrays([head], rows.shape[1] - 1, 1, count=count, factor=False)
+
+
+def test_an_opening_is_held_against_its_rows() -> None:
+    rows = np.random.default_rng(1).normal(size=(5, 3))
+    opened(rows, 5)
+    opened(rows[:2], 2)
+    with pytest.raises(StatisticsError, match="one row, yet variances"):
+        opened(rows, 1)
+    with pytest.raises(StatisticsError, match="two rows have these variances"):
+        opened(rows, 2)
+    with pytest.raises(StatisticsError, match="zero, yet"):
+        opened(np.zeros((3, 3)), 3, _0=0.0, _1=2.0)
+
+
+def test_products_are_those_of_one_symmetric_sum_of_squares() -> None:
+    rng = np.random.default_rng(2)
+    rows = check_rows(rng.normal(size=(9, 4)), rng.normal(size=9))
+    opening = Opening.from_rows(rows, factor=False)
+    V = np.linalg.qr(rng.normal(size=(4, 2)))[0]
+    product = centred_product(rows, V)
+    check_product(opening, V, product)
+    turned = V @ np.array([[0.0, 1.0], [-1.0, 0.0]]) * 0.1
+    with pytest.raises(ProtocolError, match="does not fit"):
+        check_product(opening, V, product + turned)
+
+
+@pytest.mark.parametrize("factor", [0.0, 1e-200, 0.5, 0.99])
+def test_the_product_of_one_feature_is_its_variance(factor: float) -> None:
+    rows = check_rows(np.array([[1.0], [2.0], [5.0]]), np.ones(3))
+    opening = Opening.from_rows(rows, factor=False)
+    V = np.array([[2.0]])
+    check_product(opening, V, centred_product(rows, V))
+    with pytest.raises(ProtocolError, match="its own variances"):
+        check_product(opening, V, factor * centred_product(rows, V))
