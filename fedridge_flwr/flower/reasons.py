@@ -9,6 +9,7 @@ from ..errors import DataError, FedRidgeError
 __all__ = ["one_line", "readable_error", "tidy_reason"]
 
 _LONGEST_REASON = 400
+_LONGEST_TEXT = 10_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _WRAPPERS = (
     re.compile(
@@ -28,7 +29,7 @@ def one_line(text: object) -> str:
     >>> one_line("no such\n table\x07")
     'no such table'
     """
-    words = " ".join(str(text).split())
+    words = " ".join(_cut(str(text)).split())
     return "".join(c for c in words if c.isprintable())[:_LONGEST_REASON]
 
 
@@ -40,7 +41,7 @@ def tidy_reason(text: str | None) -> str:
     >>> tidy_reason("<class 'X'>:<'\x1b[36mray::run()\x1b[39m\n  File\nOSError: gone'>")
     'OSError: gone'
     """
-    plain = _COLOUR.sub("", text or "")
+    plain = _COLOUR.sub("", _cut(text or ""))
     for wrapper in _WRAPPERS:
         found = wrapper.search(plain)
         plain = found.group(1) if found else plain
@@ -56,3 +57,14 @@ def readable_error(error: Exception, share_names: bool) -> str:
     if isinstance(error, FedRidgeError):
         return str(error)
     return one_line(f"{type(error).__name__}: {error}")
+
+
+def _cut(text: str) -> str:
+    """Return the beginning and the end of a long text.
+
+    Whoever sends megabytes would keep the patterns above busy for hours.
+    """
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    half = _LONGEST_TEXT // 2
+    return f"{text[:half]}\n{text[-half:]}"
