@@ -343,7 +343,7 @@ def _several(rng: Rng, draft: Draft) -> None:
         if draft.evaluates or draft.arrays:
             try:
                 table[str(rng.choice(names))](rng, draft)
-            except ValueError:
+            except (ValueError, TypeError, IndexError, MemoryError):
                 continue  # one attack left nothing that the next could spoil
 
 

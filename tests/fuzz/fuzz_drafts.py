@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,7 +116,13 @@ def npy(array: Any) -> bytes:
 
 
 def numbers_of(data: bytes) -> np.ndarray:
-    return np.load(io.BytesIO(data), allow_pickle=False)
+    """Return the array of an honest answer; of a spoilt one there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        except Exception:
+            return np.zeros(0)
 
 
 # ---- rows ------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def _array(found: np.ndarray, draft: Any) -> str | None:
     if found.shape != V.shape or not np.isfinite(found).all():
         return "another shape, or not finite"
     raw = m.variances[:d] + m.weight * m.means[:d] ** 2
-    length = np.sqrt(m.variances[:d] + 1e-20 * raw)
+    length = np.sqrt(m.variances[:d] + 1e-20 * raw + DENORMAL)
     size = np.linalg.norm(V * length[:, None], axis=0)
     unit = 1e-8 * d * np.outer(size, size) + 1e-300
     M = V.T @ found
@@ -218,7 +218,7 @@ def _array(found: np.ndarray, draft: Any) -> str | None:
     # d = 1: the matrix is the variance, which is known.
     if d == 1:
         off = np.abs(found - m.variances[0] * V)
-        if (off > 1e-4 * length * np.abs(V) * length + 1e-300).any():
+        if (off > 1e-4 * length * np.abs(V) * length).any():
             return "a product of another number than the variance"
     curvature = np.maximum(np.diagonal(M), 0.0) + np.diagonal(unit)
     if (np.abs(found) > 1.001 * np.outer(length, np.sqrt(curvature))).any():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fakes import set_task_identity
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from fuzz_headers import header, packed
 
 from fedridge_flwr import (
+    DifferentialPrivacy,
     PlainStatistics,
     ProtocolError,
     StatisticsError,
@@ -16,6 +18,9 @@ from fedridge_flwr import (
 from fedridge_flwr.encoding import decode, encode, encode_rows
 from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.arrays import decode_array
+from fedridge_flwr.flower.reasons import tidy_reason
+from fedridge_flwr.privacy.statistics import PrivateStatistics
+from fedridge_flwr.questions import AskColumns, AskOpening
 from fedridge_flwr.refine import Opening, centred_product
 from fedridge_flwr.refine.answers import check_product
 from fedridge_flwr.rows import check_rows
@@ -171,3 +176,76 @@ def test_the_product_of_one_feature_is_its_variance(factor: float) -> None:
     check_product(opening, V, centred_product(rows, V))
     with pytest.raises(ProtocolError, match="its own variances"):
         check_product(opening, V, factor * centred_product(rows, V))
+
+
+# ---- what travels beside, evaluations, reasons ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [(-1, "whole number"), (2.5, "whole number"), (0, "no rows"), (1, "of one row")],
+)
+def test_moments_of_columns_are_held_against_the_count(
+    count: object, reason: str
+) -> None:
+    fields = {"fedridge-protocol": 1, "kind": "columns"}
+    fields |= {"n-features": 1, "n-targets": 1}
+    arrays = [np.array([3.0, 1.0, 2.0])]
+    wire.read_fields(fields, arrays, 3, AskColumns())
+    with pytest.raises(ProtocolError, match=reason):
+        wire.read_fields(fields, arrays, count, AskColumns())
+
+
+def test_names_fit_to_the_columns_and_to_their_hash_in_every_kind() -> None:
+    rows = check_rows(np.arange(6.0).reshape(3, 2) ** 2, np.ones(3))
+    arrays = list(Opening.from_rows(rows, factor=False).to_arrays().values())
+    fields = wire.schema_fields("opening", rows, True)
+    asked = AskOpening("cg")
+    for names, reason in (
+        ('["a"]', "1 feature names for 2"),
+        ('["a", "b", "c"]', "3 feature names for 2"),
+    ):
+        with pytest.raises(ProtocolError, match=reason):
+            wire.read_fields({**fields, "feature-names": names}, arrays, 3, asked)
+    named = {**fields, "feature-names": '["a", "b"]'}
+    assert wire.read_fields(named, arrays, 3, asked).feature_hash
+    with pytest.raises(ProtocolError, match="do not match their hash"):
+        wire.read_fields({**named, "feature-hash": "0" * 32}, arrays, 3, asked)
+
+
+@pytest.mark.parametrize("version", [True, 1.0])
+def test_a_version_is_a_whole_number_and_nothing_that_equals_one(
+    version: object,
+) -> None:
+    with pytest.raises(ProtocolError, match="speaks version"):
+        wire.read_fields({"fedridge-protocol": version}, [], 1)
+
+
+@pytest.mark.parametrize("told", [{"mse": True}, {"r2": True}, {"mse": 10**400}])
+def test_an_error_is_a_number_and_no_truth_value(told: dict) -> None:
+    content = RecordDict({"metrics": MetricRecord({"num-examples": 3})})
+    content["evaluateres.metrics"] = ConfigRecord({"mse": 1.0, "r2": 0.5, **told})
+    with pytest.raises(ProtocolError, match="must be a"):
+        wire.read_evaluation(content)
+
+
+def test_a_private_release_is_of_whole_float64_numbers() -> None:
+    privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+    bounds = privacy.bounds(1, 1, True)
+    sums = np.array([5.0, 1.0, 5.0, 2.0, 2.0])
+    PrivateStatistics(sums, privacy, bounds)
+    for wrong in (sums.astype(np.int8), sums.astype(np.float16), sums + 0.5):
+        with pytest.raises(StatisticsError, match="private release"):
+            PrivateStatistics(wrong, privacy, bounds)
+
+
+@pytest.mark.parametrize(
+    "part", ["<class ''>:<'", "Message contains an Error (reason: ", "Error.", "\x1b["]
+)
+def test_megabytes_of_reason_take_no_time_and_stay_one_line(part: str) -> None:
+    assert len(tidy_reason(part * 200_000)) <= 400
+
+
+def test_a_refusal_without_words_has_some() -> None:
+    with pytest.raises(ProtocolError, match="no reason given"):
+        wire.read_answer(wire.error_reply("\x1b\n"))
