@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from fakes import set_task_identity
@@ -10,10 +13,15 @@ from fuzz_headers import header, packed
 
 from fedridge_flwr import (
     DifferentialPrivacy,
+    FedRidgeError,
     PlainStatistics,
+    PrivacyError,
+    PrivacyLedger,
     ProtocolError,
+    RidgeModel,
     StatisticsError,
     SufficientStatistics,
+    solve,
 )
 from fedridge_flwr.encoding import decode, encode, encode_rows
 from fedridge_flwr.flower import wire
@@ -249,3 +257,119 @@ def test_megabytes_of_reason_take_no_time_and_stay_one_line(part: str) -> None:
 def test_a_refusal_without_words_has_some() -> None:
     with pytest.raises(ProtocolError, match="no reason given"):
         wire.read_answer(wire.error_reply("\x1b\n"))
+
+
+# ---- files -----------------------------------------------------------------------
+
+
+def a_ledger(folder: Path) -> PrivacyLedger:
+    ledger = PrivacyLedger(folder / "ledger.json", 2.0, 1e-5)
+    privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+    ledger.charge("clinic", "first", privacy)
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"clinic"', '"clinjc"'),
+        ('"first"', '"fjrst"'),
+        ('"epsilon": 1.0', '"epsilon": 0.5'),
+        ('"rounds": 1', '"rounds": 9'),
+        ('"clients": {', '"clients": {}, "clients": {'),
+        ('"version": 2', '"version": 3'),
+        ('"version": 2', '"version": true'),
+        ('"checksum"', '"checksun"'),
+        ("{", "[" * 100_000 + "{"),
+    ],
+)
+def test_a_ledger_with_one_thing_changed_refuses_everything(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    ledger = a_ledger(tmp_path)
+    text = ledger.path.read_text()
+    assert old in text
+    ledger.path.write_text(text.replace(old, new, 1))
+    with pytest.raises(PrivacyError, match="damaged"):
+        ledger.spent("clinic")
+
+
+@pytest.mark.parametrize("clients", ["{}", '{"a": []}', '{"a": {}}', '{"a": ""}', "[]"])
+def test_a_ledger_that_was_never_written_so_is_damaged(
+    tmp_path: Path, clients: str
+) -> None:
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 2.0, 1e-5)
+    head = '{"format": "fedridge-privacy-ledger", "version": 1, "clients": '
+    ledger.path.write_text(head + clients + "}")
+    with pytest.raises(PrivacyError, match="damaged"):
+        ledger.spent("a")
+
+
+def test_a_ledger_without_a_checksum_is_read_and_gets_one(tmp_path: Path) -> None:
+    ledger = a_ledger(tmp_path)
+    content = json.loads(ledger.path.read_text())
+    del content["checksum"]
+    ledger.path.write_text(json.dumps({**content, "version": 1}))
+    assert ledger.spent("clinic").releases == 1
+    privacy = DifferentialPrivacy(0.5, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+    ledger.charge("clinic", "second", privacy)
+    assert ledger.spent("clinic").releases == 2
+    assert json.loads(ledger.path.read_text())["version"] == 2
+
+
+def test_a_link_to_a_ledger_that_is_not_there_is_no_new_ledger(tmp_path: Path) -> None:
+    ledger = a_ledger(tmp_path)
+    ledger.path.rename(tmp_path / "elsewhere.json")
+    ledger.path.symlink_to(tmp_path / "elsewhere.json")
+    assert ledger.spent("clinic").releases == 1
+    (tmp_path / "elsewhere.json").unlink()
+    with pytest.raises(PrivacyError, match="nothing is released"):
+        ledger.spent("clinic")
+
+
+def a_model(folder: Path) -> Path:
+    X, y = [[0.0], [1.0], [3.0]], [1.0, 2.0, 4.0]
+    solve(SufficientStatistics.from_data(X, y)).save(folder / "model.json")
+    return folder / "model.json"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("coef", ["1.0"]),
+        ("coef", [True]),
+        ("coef", [10**400]),
+        ("n_rows", 10**400),
+        ("n_rows", True),
+        ("n_rows", -1),
+        ("fit_intercept", "no"),
+        ("feature_names", "a"),
+        ("feature_names", [1]),
+        ("privacy", "strong"),
+        ("privacy", {"epsilon": 1}),
+        ("alpha_chosen_by", ["x"]),
+        ("version", True),
+    ],
+)
+def test_a_model_with_a_value_of_another_type_is_refused(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    path = a_model(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(FedRidgeError, match="damaged|version"):
+        RidgeModel.load(path)
+
+
+def test_what_is_no_file_is_no_model(tmp_path: Path) -> None:
+    path = a_model(tmp_path)
+    text = path.read_text()
+    for wrong in ("[" * 100_000, text.replace("{", '{"alpha": 0,', 1)):
+        path.write_text(wrong)
+        with pytest.raises(FedRidgeError, match="not a model"):
+            RidgeModel.load(path)
+    path.unlink()
+    for target in (tmp_path, Path("/dev/zero"), path):
+        path.symlink_to(target)
+        with pytest.raises(FedRidgeError, match="not a model"):
+            RidgeModel.load(path)
+        path.unlink()
