@@ -58,7 +58,9 @@ def check_weight(count: int, weight: float, *, moments: bool) -> None:
     if count == 0 and (weight or moments):
         raise StatisticsError("there are no rows, yet weight, means or co-moments.")
     if weight == 0 and moments:
-        raise StatisticsError("the total weight is zero, yet there are co-moments or means.")
+        raise StatisticsError(
+            "the total weight is zero, yet there are co-moments or means."
+        )
 
 
 def check_diagonal(diagonal: Array, raw_diagonal: Array, what: str) -> None:

@@ -143,4 +143,3 @@ def _value(word: str) -> Any:
         except ValueError:
             continue
     return word
-

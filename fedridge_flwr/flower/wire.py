@@ -8,7 +8,6 @@ client answers in the form it was asked in. Whatever arrives is checked before u
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,6 +119,7 @@ PRIVATE = "private"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _LARGEST_COUNT = 2**53
+_LARGEST_FLOAT = float(np.finfo(np.float64).max)
 _KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL)
 
 FORMS = ("both", "message", "legacy")
@@ -559,10 +559,10 @@ def read_evaluation(content: RecordDict) -> Evaluation:
         found.update(_first(content, MetricRecord, key) or {})
     found.update(_first(content, ConfigRecord, "evaluateres.metrics") or {})
     count = _check_count(found.get("num-examples", found.get("num_examples")))
-    mse = found.get("mse", found.get("loss"))
-    if not _is_number(mse) or not 0 <= mse < math.inf:
+    mse: Any = found.get("mse", found.get("loss"))
+    if not _is_number(mse) or not 0 <= mse <= _LARGEST_FLOAT:
         raise ProtocolError("mse must be a finite number, zero or more.")
-    r2 = found.get("r2", float("nan"))
+    r2: Any = found.get("r2", float("nan"))
     if not _is_number(r2) or not (r2 != r2 or -1e300 < r2 <= 1):
         raise ProtocolError("r2 must be a number of at most 1.")
     return Evaluation(float(mse), float(r2), count)
