@@ -10,6 +10,8 @@ import pytest
 from fakes import set_task_identity
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from fuzz_headers import header, packed
+from fuzz_rounds import round_cases
+from fuzz_run import outcome_of, some
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -373,3 +375,14 @@ def test_what_is_no_file_is_no_model(tmp_path: Path) -> None:
         with pytest.raises(FedRidgeError, match="not a model"):
             RidgeModel.load(path)
         path.unlink()
+
+
+# ---- who answers what --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "which", ["replayed answers, other runs", "one node answers for another"]
+)
+def test_what_replies_to_no_question_of_this_round_is_no_answer(which: str) -> None:
+    (case,) = some(round_cases(), which)
+    assert {outcome_of(case, seed)[0] for seed in range(20)} == {"refused"}
