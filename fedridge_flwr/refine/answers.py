@@ -104,7 +104,7 @@ def _check_squares(directions: Array, product: Array, lengths: Array) -> Array:
 def _check_rest(
     directions: Array, product: Array, opening: Opening, longest: Array
 ) -> None:
-    """What is left of the columns across z = X v closes a polygon.
+    """Refuse columns whose rest, across z = X v, closes no polygon.
 
     With x_j = (x_j'z / z'z) z + b_j and X v = z, the sides v_j b_j add up to nothing,
     so none of them is longer than all others together; nor is v_j x_j longer than all

@@ -266,7 +266,7 @@ def _private(rng: Rng) -> Draft:
     release = make_release(
         rows, privacy, intercept=True, question=question, source=rng.bytes
     )
-    request = Request("release", privacy, True, question)
+    request = Request("0" * 32, privacy, True, question)
     fields = wire.schema_fields("private", _named(rng, rows), True)
     return Draft(**_draft(rng, "private", {"release": release}, fields, 1, request))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import tempfile
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from fuzz_drafts import MAPS, PRIVACY, Rng, some_data
-from fuzz_run import Case, Trial, WrongAccept
+from fuzz_run import Case, Trial, WrongAcceptError
 
 from fedridge_flwr import (
     FeatureMap,
@@ -155,16 +156,14 @@ def _check_model(model: RidgeModel, path: Path) -> None:
     shape = model.coef_.shape
     good = model.coef_.dtype == np.float64 and len(shape) in (1, 2) and model.coef_.size
     if not good or not np.isfinite(model.coef_).all() or not model.alpha_ >= 0:
-        raise WrongAccept("a model without finite coefficients")
+        raise WrongAcceptError("a model without finite coefficients")
     names = getattr(model, "feature_names_in_", None)
     if names is not None and not all(isinstance(name, str) for name in names):
-        raise WrongAccept("names that are no text")
+        raise WrongAcceptError("names that are no text")
     repr(model)
     model.summary()
-    try:
+    with contextlib.suppress(FedRidgeError):  # of a map whose features overflow
         model.predict(np.zeros((2, model.n_features_in_)))
-    except FedRidgeError:
-        pass  # of a map whose features overflow
     model.save(path)
     RidgeModel.load(path)
 
@@ -205,7 +204,7 @@ def _of_ledger(name: str, damage: Damage | None) -> Trial:
             _spoil(rng, ledger.path, damage)
             after = ledger.spent("clinic")
             if after != before:
-                raise WrongAccept(f"{before} was spent, {after} is read")
+                raise WrongAcceptError(f"{before} was spent, {after} is read")
         return None
 
     return trial
@@ -219,7 +218,7 @@ def _of_map(name: str, damage: Damage) -> Trial:
         data = damage(rng, text.encode())
         made = FeatureMap.from_json(data.decode("utf-8", "replace"))
         if FeatureMap.from_json(made.to_json()) != made:
-            raise WrongAccept("a map that does not come back")
+            raise WrongAcceptError("a map that does not come back")
         made.describe(2)
         if not made.needs_data:
             try:
@@ -227,7 +226,7 @@ def _of_map(name: str, damage: Damage) -> Trial:
                 if wide < 1000:
                     mapped = made.transform(np.zeros((1, 2)))
                     if mapped.shape != (1, wide):
-                        raise WrongAccept("another number of columns than it says")
+                        raise WrongAcceptError("another number of columns than it says")
             except FedRidgeError:
                 pass  # two columns are too few for it
         return None

@@ -7,7 +7,7 @@ import tracemalloc
 from fuzz_attacks import SENT
 from fuzz_drafts import HONEST, Rng
 from fuzz_replies import arrived, read
-from fuzz_run import REFUSED, Case, Trial, WrongAccept
+from fuzz_run import REFUSED, Case, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidgeError
 
@@ -38,7 +38,7 @@ def _within(name: str) -> Trial:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         if peak > MULTIPLE * size + BESIDE:
-            raise WrongAccept(f"{peak} bytes of memory for {size} that arrived")
+            raise WrongAcceptError(f"{peak} bytes of memory for {size} that arrived")
         return REFUSED
 
     return trial

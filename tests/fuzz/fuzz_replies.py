@@ -13,7 +13,7 @@ from flwr.compat.common.recorddict_compat import recorddict_to_fitres
 from fuzz_attacks import Attack, attacks_on
 from fuzz_drafts import HONEST, Draft, Rng
 from fuzz_oracle import against
-from fuzz_run import REFUSED, Case, Trial, WrongAccept
+from fuzz_run import REFUSED, Case, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidgeError, SufficientStatistics
 from fedridge_flwr.flower import wire
@@ -65,14 +65,19 @@ def read_as_legacy(draft: Draft, content: RecordDict) -> Any:
 
 def trial_of(kind: str, name: str, attack: Attack) -> Trial:
     def trial(rng: Rng) -> str | None:
-        draft = HONEST[kind](rng)
+        try:
+            draft = HONEST[kind](rng)
+        except FedRidgeError as error:
+            raise WrongAcceptError(f"no honest answer to spoil: {error}") from None
         attack(rng, draft)
         try:
             content = arrived(draft.records())
         except (TypeError, ValueError, IndexError):
-            return REFUSED  # Flower's own records do not take it
+            content = None
+        if content is None and name == "nothing":
+            raise WrongAcceptError("an honest answer cannot be sent")
         if content is None:
-            return REFUSED
+            return REFUSED  # Flower's own records do not take it
         older = draft.legacy and not draft.evaluates and rng.random() < 0.5
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -80,11 +85,13 @@ def trial_of(kind: str, name: str, attack: Attack) -> Trial:
                 found = (read_as_legacy if older else read)(draft, content)
             except FedRidgeError as error:
                 if name == "nothing":
-                    raise WrongAccept(f"an honest answer is refused: {error}") from None
+                    raise WrongAcceptError(
+                        f"an honest answer is refused: {error}"
+                    ) from None
                 raise
             reason = against(draft.kind, found, draft)
             if reason is not None:
-                raise WrongAccept(reason)
+                raise WrongAcceptError(reason)
             if isinstance(found, SufficientStatistics):
                 _use(found)
         return None
@@ -101,7 +108,7 @@ def _use(found: SufficientStatistics) -> None:
     except FedRidgeError:
         return
     if model is None or not np.isfinite(model.coef_).all():
-        raise WrongAccept("coefficients that are not finite")
+        raise WrongAcceptError("coefficients that are not finite")
 
 
 def reply_cases() -> list[Case]:

@@ -16,10 +16,10 @@ from flwr.compat.common.recorddict_compat import (
     recorddict_to_evaluateres,
     recorddict_to_fitres,
 )
-from fuzz_attacks import ODD_FIELDS, attacks_on
-from fuzz_drafts import HONEST, Draft, Rng, npy
+from fuzz_attacks import attacks_on
+from fuzz_drafts import HONEST, PRIVACY, Draft, Rng, npy
 from fuzz_replies import arrived
-from fuzz_run import REFUSED, Case, Hidden, Trial, WrongAccept
+from fuzz_run import REFUSED, Case, HiddenError, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, ridge_client_app
 from fedridge_flwr.flower import wire
@@ -94,7 +94,7 @@ def _readable(reasons: dict[str, str]) -> None:
     """Refuse reasons that say no more than that an error of Python was caught."""
     for reason in reasons.values():
         if "unreadable answer" in reason:
-            raise Hidden(reason)
+            raise HiddenError(reason)
 
 
 def _compare(
@@ -105,13 +105,13 @@ def _compare(
     _readable(report.failures)
     known = {*report.participants, *report.failures}
     if not liars <= known:
-        raise WrongAccept(f"nobody says what became of {sorted(liars - known)}")
+        raise WrongAcceptError(f"nobody says what became of {sorted(liars - known)}")
     if liars & set(report.participants):
         return None  # rows that could exist: poisoning, which no decoder can see
     found = np.ravel(strategy.model_.coef_)
     gap = np.abs(found - expected).max() if found.shape == expected.shape else np.inf
     if not gap <= tolerance * max(1.0, np.abs(expected).max()):
-        raise WrongAccept(f"the model of the honest is off by {gap:.1e}")
+        raise WrongAcceptError(f"the model of the honest is off by {gap:.1e}")
     return REFUSED
 
 
@@ -131,6 +131,25 @@ def _beside(options: dict[str, Any], kinds: list[str] | None = None) -> Trial:
         liars = {str(1003 + k) for k in range(bad)}
         tolerance = 1e-5 if "wire_dtype" in options else 1e-10
         return _compare(strategy, pooled(data), liars, tolerance)
+
+    return quiet(trial)
+
+
+def _survives(options: dict[str, Any], kinds: list[str]) -> Trial:
+    """The same where noise, or a map, makes another model than the pooled one."""
+
+    def trial(rng: Rng) -> str | None:
+        data = honest_data(rng)
+        grid = InProcessGrid([*(node(rows) for rows in data), liar(rng, kinds)])
+        strategy = FedRidge(ALPHA, min_available_nodes=4, **options)
+        strategy.start(grid, timeout=20)
+        report = strategy.report_
+        _readable(report.failures)
+        if not {"1000", "1001", "1002"} <= set(report.participants):
+            raise WrongAcceptError("an honest client is left out")
+        if not np.isfinite(strategy.model_.coef_).all():
+            raise WrongAcceptError("coefficients that are not finite")
+        return REFUSED if "1003" in report.failures else None
 
     return quiet(trial)
 
@@ -173,7 +192,7 @@ def _all_hostile(rng: Rng) -> str | None:
     strategy = FedRidge(ALPHA, min_available_nodes=3)
     strategy.start(grid, timeout=20)
     if not np.isfinite(strategy.model_.coef_).all():
-        raise WrongAccept("coefficients that are not finite")
+        raise WrongAcceptError("coefficients that are not finite")
     return None
 
 
@@ -195,9 +214,9 @@ def _evaluates(options: dict[str, Any], kind: str) -> Trial:
         failed = {**report.evaluation_failures, **report.selection_failures}
         _readable(failed)
         if not np.isfinite(strategy.model_.coef_).all():
-            raise WrongAccept("coefficients that are not finite")
+            raise WrongAcceptError("coefficients that are not finite")
         if not all(map(np.isfinite, (report.evaluation or {}).values())):
-            raise WrongAccept("an average of errors that is not finite")
+            raise WrongAcceptError("an average of errors that is not finite")
         return REFUSED if "1003" in failed else None
 
     return quiet(trial)
@@ -216,11 +235,11 @@ def _bad_errors(rng: Rng) -> str | None:
     strategy = FedRidge(ALPHA, min_available_nodes=4)
     strategy.start(grid, timeout=20)
     if len(strategy.report_.failures["1003"]) > 400:
-        raise WrongAccept("a reason of more than one line")
+        raise WrongAcceptError("a reason of more than one line")
     return _compare(strategy, pooled(data), {"1003"})
 
 
-# ---- replies that somebody else hands over ---------------------------------------------
+# ---- replies that somebody else hands over ---------------------------------------
 
 
 def _asked(strategy: FedRidge, n_nodes: int) -> list[Message]:
@@ -288,7 +307,7 @@ def _handed_over(which: str) -> Trial:
     return quiet(trial)
 
 
-# ---- the older API ---------------------------------------------------------------------
+# ---- the older API ---------------------------------------------------------------
 
 
 def _proxies(n: int) -> list[Any]:
@@ -325,8 +344,6 @@ def _legacy(rng: Rng) -> str | None:
                 hostile = recorddict_to_fitres(content, True)
         except (TypeError, KeyError, ValueError, AttributeError, IndexError):
             continue
-    if rng.random() < 0.2:
-        hostile.num_examples = ODD_FIELDS[rng.integers(len(ODD_FIELDS))]  # type: ignore[assignment]
     results.append((clients[3], hostile))
     if rng.random() < 0.3:
         results.append((clients[int(rng.integers(3))], hostile))
@@ -354,7 +371,7 @@ def _legacy_evaluation(rng: Rng) -> str | None:
     averaged = strategy.report_.evaluation or {}
     _readable(strategy.report_.evaluation_failures)
     if not all(map(np.isfinite, averaged.values())):
-        raise WrongAccept("an average of errors that is not finite")
+        raise WrongAcceptError("an average of errors that is not finite")
     return None if averaged else REFUSED
 
 
@@ -364,6 +381,10 @@ def round_cases() -> list[Case]:
         (beside, "one round"): _beside({}, KINDS[:5]),
         (beside, "one round, any answer"): _beside({}),
         (beside, "one round, float32"): _beside({"wire_dtype": "float32"}, KINDS[:5]),
+        (beside, "private"): _survives({"privacy": PRIVACY}, ["private release"]),
+        (beside, "a map that needs data"): _survives(
+            {"feature_map": "standardize"}, ["column moments", KINDS[0]]
+        ),
         (beside, "refine"): _beside({"mode": "refine"}),
         (beside, "cg"): _beside({"mode": "cg"}),
         (beside, "honest first (refine)"): _later("refine"),

@@ -29,11 +29,11 @@ OUTCOMES = (REFUSED, REAL, WRONG, CRASH, HIDDEN)
 BAD = OUTCOMES[2:]
 
 
-class WrongAccept(Exception):
+class WrongAcceptError(Exception):
     """Something was taken that nothing can have."""
 
 
-class Hidden(Exception):
+class HiddenError(Exception):
     """An error that is none of the package's, which a catch-all would hide."""
 
 
@@ -102,11 +102,11 @@ def outcome_of(case: Case, seed: int) -> tuple[str, str]:
         return (
             (HIDDEN, f"an unreadable reason: {text[:80]!r}") if bad else (REFUSED, "")
         )
-    except WrongAccept as error:
+    except WrongAcceptError as error:
         return WRONG, str(error)
     except (MemoryError, RecursionError) as error:
         return CRASH, type(error).__name__
-    except Hidden as error:
+    except HiddenError as error:
         return HIDDEN, str(error)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]

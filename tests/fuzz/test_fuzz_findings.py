@@ -143,7 +143,7 @@ def test_the_plain_pair_has_no_more_rank_than_rows_and_no_h_without_features() -
             PlainStatistics.from_arrays(np.eye(2) * beyond, np.ones(2), 5)
 
 
-# ---- openings, products, moments of columns ------------------------------------------
+# ---- openings, products, moments of columns --------------------------------------
 
 
 def opened(rows: np.ndarray, count: int, **changes: float) -> Opening:
@@ -188,7 +188,7 @@ def test_the_product_of_one_feature_is_its_variance(factor: float) -> None:
         check_product(opening, V, factor * centred_product(rows, V))
 
 
-# ---- what travels beside, evaluations, reasons ----------------------------------------
+# ---- what travels beside, evaluations, reasons -----------------------------------
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_a_model_with_a_value_of_another_type_is_refused(
 ) -> None:
     path = a_model(tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-    with pytest.raises(FedRidgeError, match="damaged|version"):
+    with pytest.raises(FedRidgeError, match=r"damaged|version"):
         RidgeModel.load(path)
 
 
