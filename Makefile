@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full notebooks soak audit readme clean
+  bench-full notebooks soak audit fuzz readme clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench-full the same with 10,000 clients and FedAvg of 500, half an hour"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make audit      attacks on the privacy with canaries, ten minutes"
+	@echo "make fuzz       hostile answers and files, 100,000 of them, ten minutes"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
 	@echo "make readme     put what was measured into README.md"
 	@echo "make clean      remove the virtual environment and results"
@@ -75,6 +76,9 @@ soak: $(READY)
 
 audit: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/test_privacy_audit.py
+
+fuzz: $(READY)
+	$(BIN)/python -m pytest -m slow -s tests/fuzz
 
 notebooks: $(READY)
 	$(BIN)/jupytext --to ipynb --update notebooks/*.py

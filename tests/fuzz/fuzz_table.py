@@ -60,7 +60,7 @@ def table(found: dict[str, Any]) -> str:
 
     words = (
         f"{found['tried']:,} cases, seeds from {found['seed']}, in "
-        f"{found['seconds']:.0f} s on one core; Python {found['python']}, NumPy "
+        f"{found['seconds']:.0f} s of wall time; Python {found['python']}, NumPy "
         f"{found['numpy']}, Flower {found['flwr']}, {found['date']}."
     )
     first = text_table(["read", *heads], by("reader"))
