@@ -255,7 +255,9 @@ def _evaluation(found: Any, draft: Any) -> str | None:
     wrong = _counted(found.n_rows)
     good = type(found.mse) is float and math.isfinite(found.mse) and found.mse >= 0
     r2 = type(found.r2) is float and (math.isnan(found.r2) or -1e300 < found.r2 <= 1)
-    told = draft.fields.get("mse", 0.0)
-    if isinstance(told, bool) or isinstance(draft.fields.get("r2"), bool):
+    # Where no number may be, Flower's records leave it out, and R² is not known.
+    said = [draft.fields.get("mse")]
+    said += [] if math.isnan(found.r2) else [draft.fields.get("r2")]
+    if any(isinstance(each, bool) for each in said):
         return "a truth value in place of a number"
     return wrong or (None if good and r2 else "no mean squared error, or no R²")
