@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full deploy-demo test-deployment notebooks soak audit security readme clean
+  bench-full deploy-demo test-deployment notebooks soak audit fuzz security readme clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -22,6 +22,7 @@ help:
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make audit      attacks on the privacy with canaries, ten minutes"
 	@echo "make security   bandit, and known advisories of what is installed"
+	@echo "make fuzz       hostile answers and files, 100,000 of them, ten minutes"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
 	@echo "make readme     put what was measured into README.md"
 	@echo "make clean      remove the virtual environment and results"
@@ -96,6 +97,9 @@ security: $(VENV)/.security
 	  fedridge_flwr simulations/fedridge_simulations \
 	  benchmarks/fedridge_benchmarks deployment
 	$(BIN)/python tests/audit_dependencies.py
+
+fuzz: $(READY)
+	$(BIN)/python -m pytest -m slow -s tests/fuzz
 
 notebooks: $(READY)
 	$(BIN)/jupytext --to ipynb --update notebooks/*.py

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from . import saved
 from .errors import DataError, FedRidgeError
 from .features import FeatureMap, GaussianProjection, map_rows
+from .foreign import read_file, strict_json
 from .rows import Array, Block, Rows, check_rows, finite_block
 from .words import counted
 
@@ -28,6 +30,7 @@ _VERSION = 1
 _SUMMARY_ROWS = 40
 _MAPPED_ROWS = 5
 _PREDICT_BYTES = 8 << 20
+_LONGEST_REASON = 300
 
 
 class Evaluation(NamedTuple):
@@ -498,26 +501,33 @@ class RidgeModel:
             File to read.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise FedRidgeError(f"{path} is not a model file: {error}.") from error
+            content = strict_json(read_file(Path(path)))
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            raise FedRidgeError(
+                f"{path} is not a model file, or is damaged: {error}."
+            ) from error
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise FedRidgeError(f"{path} is not a model written by RidgeModel.save.")
-        if content.get("version") != _VERSION:
+        version = content.get("version")
+        if type(version) is not int or version != _VERSION:
             raise FedRidgeError(
-                f"{path} has version {content.get('version')!r} of the model format, "
+                f"{path} has version {str(version)[:60]} of the model format, "
                 f"this package reads {_VERSION}: install a matching fedridge-flwr."
             )
         try:
             return cls._from_content(content)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FedRidgeError(f"{path} is damaged: {error!r}.") from error
+        except KeyError as error:
+            raise FedRidgeError(f"{path} is damaged: it has no {error}.") from error
+        except ValueError as error:
+            reason = str(error)[:_LONGEST_REASON]
+            raise FedRidgeError(f"{path} is damaged: {reason}.") from error
 
     @classmethod
     def _from_content(cls, content: dict[str, Any]) -> RidgeModel:
-        coef = np.asarray(content["coef"], dtype=np.float64)
-        intercept = np.asarray(content["intercept"], dtype=np.float64)
-        names = content["feature_names"]
+        coef = saved.numbers(content["coef"], "coef")
+        intercept = saved.numbers(content["intercept"], "intercept")
         if (
             coef.ndim not in (1, 2)
             or coef.size == 0
@@ -526,34 +536,28 @@ class RidgeModel:
             raise ValueError(
                 f"coef of shape {coef.shape}, intercept of shape {intercept.shape}"
             )
-        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-            raise ValueError("coefficients that are not finite")
         feature_map, n_features_in = _map_from(content)
         expected = coef.shape[-1] if n_features_in is None else n_features_in
-        if names is not None and len(names) != expected:
-            raise ValueError(f"{len(names)} names for {expected} features")
-        numbers = {
-            key: None if content[key] is None else float(content[key])
-            for key in ("condition", "r2")
-        }
-        alpha = float(content["alpha"])
-        if not (np.isfinite(alpha) and alpha >= 0):
-            raise ValueError("alpha is not a finite number, zero or more")
         return cls(
             coef=coef,
             intercept=float(intercept) if intercept.ndim == 0 else intercept,
-            alpha=alpha,
-            fit_intercept=bool(content["fit_intercept"]),
-            standardize=bool(content["standardize"]),
-            feature_names=names,
-            n_rows=None if content["n_rows"] is None else int(content["n_rows"]),
-            n_clients=int(content["n_clients"]),
-            alpha_chosen_by=content.get("alpha_chosen_by"),
-            privacy=content.get("privacy"),
+            alpha=saved.number(content["alpha"], "alpha", 0.0),
+            fit_intercept=saved.flag(content["fit_intercept"], "fit_intercept"),
+            standardize=saved.flag(content["standardize"], "standardize"),
+            feature_names=saved.names(content["feature_names"], expected),
+            n_rows=saved.maybe(saved.whole, content["n_rows"], "n_rows"),
+            n_clients=saved.whole(content["n_clients"], "n_clients"),
+            condition=saved.maybe(saved.number, content["condition"], "condition"),
+            r2=saved.maybe(saved.number, content["r2"], "r2"),
+            alpha_chosen_by=saved.maybe(
+                saved.text, content.get("alpha_chosen_by"), "alpha_chosen_by"
+            ),
+            privacy=saved.maybe(saved.promise, content.get("privacy"), "privacy"),
             feature_map=feature_map,
             n_features_in=n_features_in,
-            map_fingerprint=content.get("map_fingerprint"),
-            **numbers,
+            map_fingerprint=saved.maybe(
+                saved.text, content.get("map_fingerprint"), "map_fingerprint"
+            ),
         )
 
 
@@ -561,10 +565,7 @@ def _map_from(content: dict[str, Any]) -> tuple[FeatureMap | None, int | None]:
     if content.get("feature_map") is None:
         return None, None
     feature_map = FeatureMap.from_json(json.dumps(content["feature_map"]))
-    n_features_in = content["n_features_in"]
-    if not isinstance(n_features_in, int) or isinstance(n_features_in, bool):
-        raise ValueError(f"n_features_in is {n_features_in!r}, not a whole number")
-    return feature_map, n_features_in
+    return feature_map, saved.whole(content["n_features_in"], "n_features_in")
 
 
 def _promise(privacy: dict[str, Any]) -> str:

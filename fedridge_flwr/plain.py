@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from .errors import StatisticsError
-from .plausible import LARGEST, check_moments, check_symmetric
+from .plausible import LARGEST, check_moments, check_rank, check_symmetric
 from .rows import Array
 from .statistics import SufficientStatistics, check_count, map_difference
 from .triangle import from_upper, upper_triangle
 
 __all__ = ["PlainStatistics"]
+
+_SMALLEST_SQUARE = 1e-310
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,30 +56,23 @@ class PlainStatistics:
         count : int
             Number of rows.
         """
-        gram, moment = np.asarray(gram), np.asarray(moment)
-        for name, array in (("G", gram), ("h", moment)):
-            if array.dtype.kind not in "iuf":
-                raise StatisticsError(
-                    f"{name} must be real numbers, not {array.dtype}."
-                )
-            if not np.isfinite(array).all():
-                bad = int(np.count_nonzero(~np.isfinite(array)))
-                raise StatisticsError(f"{name} has {bad} NaN or infinite numbers.")
+        gram, moment = _as_float64(gram, "G"), _as_float64(moment, "h")
         count = check_count(count)
         if moment.ndim not in (1, 2) or moment.size == 0:
             raise StatisticsError(
                 f"h must have shape (d,) or (d, t), got {moment.shape}."
             )
-        if not (np.abs(moment.astype(np.float64)) < LARGEST).all():
+        if not (np.abs(moment) < LARGEST).all():
             raise StatisticsError(f"h has numbers above {LARGEST:g}: they overflow.")
         if count == 0 and (gram.any() or moment.any()):
             raise StatisticsError("there are no rows, yet G or h is not zero.")
-        full = _full_gram(gram.astype(np.float64), moment.shape[0])
-        return cls(
-            count=count,
-            gram=full,
-            moment=moment.astype(np.float64).reshape(moment.shape[0], -1),
-        )
+        full = _full_gram(gram, moment.shape[0], count)
+        moment = moment.reshape(moment.shape[0], -1)
+        # Of the targets nothing is known but that their squares do not overflow.
+        longest = np.sqrt(LARGEST) * np.sqrt(np.diagonal(full) + _SMALLEST_SQUARE)
+        if (np.abs(moment) > longest[:, None]).any():
+            raise StatisticsError("h is not zero where the features in G are.")
+        return cls(count=count, gram=full, moment=moment)
 
     @classmethod
     def from_statistics(cls, stats: SufficientStatistics) -> PlainStatistics:
@@ -141,7 +136,19 @@ class PlainStatistics:
         )
 
 
-def _full_gram(gram: Array, n_features: int) -> Array:
+def _as_float64(array: Any, name: str) -> Array:
+    found = np.asarray(array)
+    if found.dtype.kind not in "iuf":
+        raise StatisticsError(f"{name} must be real numbers, not {found.dtype}.")
+    with np.errstate(over="ignore"):  # of a type with more digits
+        numbers = found.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        bad = int(np.count_nonzero(~np.isfinite(numbers)))
+        raise StatisticsError(f"{name} has {bad} NaN or infinite numbers.")
+    return numbers
+
+
+def _full_gram(gram: Array, n_features: int, count: int) -> Array:
     if gram.ndim == 1:
         expected = n_features * (n_features + 1) // 2
         if gram.size != expected:
@@ -158,5 +165,7 @@ def _full_gram(gram: Array, n_features: int) -> Array:
             f"G must have shape ({n_features}, {n_features}) or be its packed upper "
             f"triangle, got {gram.shape}."
         )
-    check_moments(triangle, np.diagonal(full), "sums of squares in G")
+    diagonal = np.diagonal(full)
+    check_moments(triangle, diagonal, "sums of squares in G")
+    check_rank(triangle, diagonal, count)
     return full

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg import eigvalsh
+from scipy.linalg.lapack import dpotrf, dpstrf
 
 from .errors import StatisticsError
 from .rows import Array
@@ -17,6 +18,7 @@ __all__ = [
     "check_diagonal",
     "check_moments",
     "check_numbers",
+    "check_rank",
     "check_symmetric",
     "check_weight",
 ]
@@ -43,7 +45,10 @@ def check_numbers(array: Any, dtype: type, size: int, what: str) -> NDArray[Any]
 
 
 def check_weight(count: int, weight: float, *, moments: bool) -> None:
-    """Refuse a total weight that so many rows, with or without moments, cannot have."""
+    """Refuse a total weight that so many rows cannot have.
+
+    `moments` says whether there are any, first or second.
+    """
     if weight < 0:
         raise StatisticsError(f"the total weight is negative: {weight}.")
     if weight >= LARGEST:
@@ -51,9 +56,11 @@ def check_weight(count: int, weight: float, *, moments: bool) -> None:
             f"a total weight of {weight:g} would overflow in the sum."
         )
     if count == 0 and (weight or moments):
-        raise StatisticsError("there are no rows, yet weight or co-moments.")
+        raise StatisticsError("there are no rows, yet weight, means or co-moments.")
     if weight == 0 and moments:
-        raise StatisticsError("the total weight is zero, yet there are co-moments.")
+        raise StatisticsError(
+            "the total weight is zero, yet there are co-moments or means."
+        )
 
 
 def check_diagonal(diagonal: Array, raw_diagonal: Array, what: str) -> None:
@@ -89,14 +96,10 @@ def check_moments(
     """
     diagonal = triangle[diagonal_positions(raw_diagonal.size)]
     check_diagonal(diagonal, raw_diagonal, what)
-    # Whatever their signs, p roundings in a row cannot move an eigenvalue further
-    # (Gershgorin).
-    slack = _ROUNDING + diagonal.size * rounding
-    size = (1 + slack) * diagonal + _ROUNDING**2 * raw_diagonal
-    # Squares of numbers around 1e-160 are rounded to zero, their products with others
-    # are not. No scaling: Cholesky's method succeeds or fails whatever the units.
-    matrix = lower_half(triangle, size.size)
-    matrix.reshape(-1, order="F")[:: size.size + 1] = size + _SMALLEST_SQUARE
+    # No scaling: Cholesky's method succeeds or fails whatever the units.
+    matrix = lower_half(triangle, diagonal.size)
+    size = diagonal + _rounding_of(diagonal, raw_diagonal, rounding)
+    matrix.reshape(-1, order="F")[:: size.size + 1] = size
     factor, failed = dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
     # LAPACK takes a pivot that is NaN, from products that overflow, for a good one.
     if failed or not np.isfinite(np.diagonal(factor)).all():
@@ -106,9 +109,48 @@ def check_moments(
         )
 
 
+def check_rank(
+    triangle: Array, raw_diagonal: Array, most: int, rounding: float = 0.0
+) -> None:
+    """Refuse second moments that take more than `most` rows, besides rounding.
+
+    They are within rounding of rank `most` if the next eigenvalue is, with the
+    rounding of every column as its unit. A pivoted Cholesky factorisation sees in
+    `most` steps that this is so; eigenvalues are computed only where it does not.
+    Other parameters are those of `check_moments`.
+    """
+    width = raw_diagonal.size
+    if most >= width:
+        return
+    diagonal = triangle[diagonal_positions(width)]
+    unit = 1.0 / np.sqrt(_rounding_of(diagonal, raw_diagonal, rounding))
+    matrix = lower_half(triangle, width)
+    matrix *= unit
+    matrix *= unit[:, None]
+    if dpstrf(matrix, tol=1.0, lower=1)[2] <= most:
+        return
+    place = width - 1 - most
+    (next_one,) = eigvalsh(matrix, subset_by_index=(place, place), check_finite=False)
+    if not next_one <= width:
+        raise StatisticsError(
+            f"second moments of {width} columns that take more rows than there are."
+        )
+
+
 def check_symmetric(matrix: Array) -> Array:
     """Return the symmetric part of a matrix that is symmetric up to rounding."""
     symmetric = (matrix + matrix.T) / 2.0
     if np.abs(matrix - symmetric).max() > 1e-9 * np.abs(matrix).max():
         raise StatisticsError("the matrix is not symmetric.")
     return symmetric
+
+
+def _rounding_of(diagonal: Array, raw_diagonal: Array, rounding: float) -> Array:
+    """Return how far the diagonal would have to move to cover all rounding."""
+    # Whatever their signs, p roundings in a row cannot move an eigenvalue further
+    # (Gershgorin).
+    slack = _ROUNDING + diagonal.size * rounding
+    # Squares of numbers around 1e-160 are rounded to zero, their products with others
+    # are not.
+    found: Array = slack * diagonal + _ROUNDING**2 * raw_diagonal + _SMALLEST_SQUARE
+    return found

@@ -16,7 +16,7 @@ import numpy as np
 from .comoments import Moments, merge, moments_of, remove
 from .errors import StatisticsError
 from .features import FeatureMap, map_rows
-from .plausible import check_moments, check_weight
+from .plausible import check_moments, check_rank, check_weight
 from .rows import Array, Rows, check_rows
 from .triangle import diagonal_positions, from_upper
 from .words import counted
@@ -446,11 +446,13 @@ class SufficientStatistics:
             )
 
     def _check_plausible(self) -> None:
-        check_weight(self.count, self.total_weight, moments=bool(self.triangle.any()))
+        moments = bool(self.triangle.any() or self.means.any())
+        check_weight(self.count, self.total_weight, moments=moments)
         variances = self.triangle[diagonal_positions(self.means.size)]
         with np.errstate(over="ignore"):
             raw = variances + self.total_weight * self.means**2
         check_moments(self.triangle, raw, "variances", self.rounding)
+        check_rank(self.triangle, raw, max(self.count - 1, 0), self.rounding)
 
 
 class RunningTotal:

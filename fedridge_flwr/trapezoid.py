@@ -23,7 +23,7 @@ from .factors import (
     trapezoid_length,
     trapezoid_places,
 )
-from .plausible import check_diagonal, check_numbers, check_weight
+from .plausible import check_diagonal, check_numbers, check_rank, check_weight
 from .rows import Array, Rows
 from .statistics import (
     SufficientStatistics,
@@ -215,16 +215,20 @@ def from_trapezoid(
     weight, means = float(head[0]), head[1 : 1 + width].copy()
     count = check_count(count, weight)
     columns = _unpacked(factor, dtype, order, width, count)
-    check_weight(count, weight, moments=bool(columns.any()))
-    with np.errstate(over="ignore"):
+    check_weight(count, weight, moments=bool(columns.any() or means.any()))
+    with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("ij,ij->j", columns, columns)
         variances = head[1 + width :] if rounded else squares
-        check_diagonal(variances, variances + weight * means**2, "variances")
+        raw = variances + weight * means**2
+    check_diagonal(variances, raw, "variances")
     if rounded:
         _refuse_other_lengths(squares, variances)
         columns *= np.sqrt(variances / np.where(variances > 0, squares, 1.0))
     triangle = upper_triangle(columns.T @ columns)
     triangle[diagonal_positions(width)] = variances
+    rounding = FACTOR_ROUNDING if rounded else 0.0
+    if len(columns) >= count:  # n rows less their mean leave n - 1, besides rounding
+        check_rank(triangle, raw, max(count - 1, 0), rounding)
     stats = SufficientStatistics(
         count=count,
         total_weight=weight,
@@ -233,7 +237,7 @@ def from_trapezoid(
         n_features=n_features,
         n_targets=n_targets,
         feature_hash=feature_hash,
-        rounding=FACTOR_ROUNDING if rounded else 0.0,
+        rounding=rounding,
         feature_map=feature_map,
         n_features_in=n_features_in,
     )

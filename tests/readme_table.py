@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 from fedridge_benchmarks.report import Results
@@ -149,7 +150,16 @@ def app_files() -> str:
     return "\n\n".join(shown)
 
 
+def fuzz_page() -> None:
+    """Put the last full run of the fuzz into its page."""
+    sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
+    from fuzz_table import PAGE, render
+
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 def main() -> None:
+    fuzz_page()
     readme, scaling = ROOT / "README.md", ROOT / "docs" / "scaling.md"
     text = readme.read_text(encoding="utf-8")
     text = put(text, EXPERIMENTS, f"\n{main_table()}\n")

@@ -372,7 +372,7 @@ def test_clients_of_one_file_have_their_own_budgets(tmp_path):
         "",
         "{}",
         "[]",
-        '{"format": "fedridge-privacy-ledger", "version": 2, "clients": {}}',
+        '{"format": "fedridge-privacy-ledger", "version": 3, "clients": {}}',
         '{"format": "fedridge-privacy-ledger", "version": 1, "clients": {"a": [{}]}}',
     ],
 )

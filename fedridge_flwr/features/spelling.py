@@ -5,12 +5,12 @@ Kinds make themselves known in `KINDS`, so that nothing here imports them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FedRidgeError, ProtocolError
+from ..foreign import strict_json
 
 if TYPE_CHECKING:
     from .base import FeatureMap
@@ -40,12 +40,9 @@ def parse_json(text: str) -> FeatureMap:
             f"({_LONGEST_TEXT})."
         )
     try:
-        content = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant
-        )
-    except (ValueError, RecursionError) as error:
-        reason = str(error) or "it is nested too deeply"
-        raise ProtocolError(f"the feature map is not JSON: {reason}.") from None
+        content = strict_json(text)
+    except ValueError as error:
+        raise ProtocolError(f"the feature map is not JSON: {error}.") from None
     try:
         return _from_content(content)
     except FedRidgeError as error:
@@ -146,14 +143,3 @@ def _value(word: str) -> Any:
         except ValueError:
             continue
     return word
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")

@@ -301,6 +301,9 @@ class FedRidge(FitResults, Strategy):
         return model
 
     def _take(self, client: str, result: FitRes) -> None:
+        if self._asked and client not in self._asked:
+            self._fit.roll.refuse(client, "was not asked")
+            return
         question, feature_map = self._fit.question(), self._fit.map_now
 
         def read() -> Any:
@@ -425,10 +428,17 @@ class FedRidge(FitResults, Strategy):
         """Fill `found` with what clients sent; return who did not, and why."""
         failed: dict[str, str] = {}
         for client, result in results:
+            name = _name(client)
+            if name in found or name in failed:
+                continue
+            if self._asked and name not in self._asked:
+                continue
             try:
-                found[_name(client)] = read(result)
-            except Exception as error:
-                failed[_name(client)] = str(error)
+                found[name] = read(result)
+            except FedRidgeError as error:
+                failed[name] = str(error)
+            except Exception as error:  # hostile input must not end the round
+                failed[name] = f"unreadable answer ({type(error).__name__})"
         crashes = []
         for failure in failures:
             if isinstance(failure, tuple):

@@ -11,6 +11,7 @@ from ..errors import DataError, FedRidgeError
 __all__ = ["one_line", "readable_error", "tidy_reason"]
 
 _LONGEST_REASON = 400
+_LONGEST_TEXT = 10_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _WRAPPERS = (
     re.compile(
@@ -30,7 +31,7 @@ def one_line(text: object) -> str:
     >>> one_line("no such\n table\x07")
     'no such table'
     """
-    words = " ".join(str(text).split())
+    words = " ".join(_cut(str(text)).split())
     return "".join(c for c in words if c.isprintable())[:_LONGEST_REASON]
 
 
@@ -42,7 +43,7 @@ def tidy_reason(text: str | None) -> str:
     >>> tidy_reason("<class 'X'>:<'\x1b[36mray::run()\x1b[39m\n  File\nOSError: gone'>")
     'OSError: gone'
     """
-    plain = _COLOUR.sub("", text or "")
+    plain = _COLOUR.sub("", _cut(text or ""))
     for wrapper in _WRAPPERS:
         found = wrapper.search(plain)
         plain = found.group(1) if found else plain
@@ -97,3 +98,14 @@ def _is_ours(frame: FrameType) -> bool:
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
+
+
+def _cut(text: str) -> str:
+    """Return the beginning and the end of a long text.
+
+    Whoever sends megabytes would keep the patterns above busy for hours.
+    """
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    half = _LONGEST_TEXT // 2
+    return f"{text[:half]}\n{text[-half:]}"

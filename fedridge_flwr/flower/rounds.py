@@ -38,6 +38,8 @@ TASK_KEY = "fedridge-task"
 COLUMNS, OPENING, PRODUCT = "columns", "opening", "product"
 _MODE, _BYTES, _FEATURES = "mode", "max-bytes", "max-features"
 _LARGEST = 1e200
+_ONE_ROW = 1e-6
+_SMALLEST_SQUARE = 1e-310
 
 _Rounds = AskColumns | AskOpening | AskProduct
 
@@ -134,9 +136,9 @@ def refuse_statistics(question: object, n_features: int, n_targets: int) -> None
 
 
 def read_columns(
-    arrays: list[NDArray[Any]], n_features: int, question: object
+    arrays: list[NDArray[Any]], n_features: int, question: object, count: int
 ) -> ColumnMoments:
-    """Return the moments of columns in an answer."""
+    """Return the moments of columns in an answer, of so many rows."""
     if not isinstance(question, AskColumns) or len(arrays) != 1:
         raise ProtocolError("sent moments of columns, which were not asked for.")
     found = ColumnMoments.from_array(arrays[0])
@@ -144,6 +146,11 @@ def read_columns(
         raise ProtocolError(
             f"sent moments of {found.n_features} columns for {n_features} features."
         )
+    if count == 0 and found.weight:
+        raise ProtocolError("sent moments of columns of no rows.")
+    rounding = (_ONE_ROW * found.means) ** 2 + _SMALLEST_SQUARE
+    if count == 1 and (found.variances > rounding).any():
+        raise ProtocolError("sent variances of columns of one row.")
     return found
 
 

@@ -367,7 +367,10 @@ class FedRidge(FitResults, Strategy):
     def _take(self, names: _NodeNames, reply: Message, question: Question) -> None:
         client, roll = names.of(reply), self._fit.roll
         if client is None:
-            roll.refuse(str(reply.metadata.src_node_id), "was not asked")
+            stranger = str(reply.metadata.src_node_id)
+            # Who was asked, and sent something else as well, may still answer.
+            if stranger not in names.all:
+                roll.refuse(stranger, "was not asked")
         elif reply.has_error():
             roll.refuse(client, tidy_reason(reply.error.reason))
         else:
@@ -437,8 +440,10 @@ class FedRidge(FitResults, Strategy):
                 if reply.has_error():
                     raise FedRidgeError(tidy_reason(reply.error.reason))
                 found[client] = read(reply.content)
-            except Exception as error:
+            except FedRidgeError as error:
                 failed[client] = str(error)
+            except Exception as error:  # hostile input must not end the round
+                failed[client] = f"unreadable answer ({type(error).__name__})"
         for client in names.all:
             if client not in found and client not in failed:
                 failed[client] = self._silence()
@@ -546,6 +551,8 @@ class _NodeNames:
 
     Errors about dead nodes come with the SuperLink as their source, so answers are
     matched by the request they reply to. Requests get their ids when they are sent.
+    What replies to another request, of an earlier round or run, or to that of another
+    node, is no answer.
     """
 
     def __init__(self, asked: Sequence[Message]) -> None:
@@ -564,10 +571,10 @@ class _NodeNames:
         source = str(reply.metadata.src_node_id)
         if not self.all:
             return source
+        if not self._by_request:
+            return source if source in self.all else None
         known = self._by_request.get(reply.metadata.reply_to_message_id)
-        if known is None and source in self.all:
-            return source
-        return known
+        return known if known == source or reply.has_error() else None
 
 
 def _messages(content: RecordDict, nodes: list[int], kind: str) -> list[Message]:

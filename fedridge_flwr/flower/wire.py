@@ -8,7 +8,6 @@ client answers in the form it was asked in. Whatever arrives is checked before u
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from ..compact import WIRE_DTYPES
 from ..encoding import KINDS, decode, encode
 from ..errors import ProtocolError
 from ..features import FeatureMap
+from ..foreign import strict_json
 from ..model import Evaluation
 from ..oneshot import OneShotFit
 from ..plain import PlainStatistics
@@ -119,6 +119,7 @@ PRIVATE = "private"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _LARGEST_COUNT = 2**53
+_LARGEST_FLOAT = float(np.finfo(np.float64).max)
 _KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL)
 
 FORMS = ("both", "message", "legacy")
@@ -349,9 +350,10 @@ def read_fields(
         if feature_map is not None or rounds:
             raise ProtocolError("knows nothing of what it is asked for.")
         return _plain(arrays, count)
-    if fields.get(PROTOCOL_KEY) != PROTOCOL:
+    version = fields[PROTOCOL_KEY]
+    if type(version) is not int or version != PROTOCOL:
         raise ProtocolError(
-            f"the client speaks version {one_line(repr(fields.get(PROTOCOL_KEY)))} of "
+            f"the client speaks version {one_line(repr(version))} of "
             f"the FedRidge protocol, the server {PROTOCOL}: install the same "
             "fedridge-flwr on both sides."
         )
@@ -359,24 +361,39 @@ def read_fields(
     if kind not in (PRIVATE, COLUMNS, OPENING, PRODUCT, *KINDS):
         raise ProtocolError(f"unknown kind of statistics {one_line(repr(kind))}.")
     d, t = _size(fields, "n-features"), _size(fields, "n-targets")
+    count = _check_count(count)
     if kind == PRODUCT:
         return read_product(arrays, d, question)
-    schema: dict[str, Any] = {
-        "feature_names": _names_of(fields),
-        "feature_hash": _digest(fields, FEATURE_HASH_KEY),
-        **_mapped(fields, d, feature_map),
-    }
+    schema = _schema(fields, d, feature_map)
     if kind == PRIVATE:
         if not isinstance(question, Request):
             raise ProtocolError("sent a private release, which was not asked for.")
         return read_release(arrays, d, t, question, **schema)
     if kind == COLUMNS:
-        return read_columns(arrays, d, question)
-    beside = {"count": _check_count(count), **schema}
+        return read_columns(arrays, d, question, count)
+    beside = {"count": count, **schema}
     if kind == OPENING:
         return read_opening(arrays, d, t, question, **beside)
     refuse_statistics(question, d, t)
     return decode(kind, arrays, d, t, **beside)
+
+
+def _schema(
+    fields: Mapping[str, Any], n_features: int, feature_map: FeatureMap | None
+) -> dict[str, Any]:
+    """Return names, hash and map of the columns, which fit to each other."""
+    mapped = _mapped(fields, n_features, feature_map)
+    names, digest = _names_of(fields), _digest(fields, FEATURE_HASH_KEY)
+    columns = mapped.get("n_features_in", n_features)
+    if names is not None and len(names) != columns:
+        raise ProtocolError(f"{len(names)} feature names for {columns} features.")
+    if names is not None and digest not in (None, hash_names(names)):
+        raise ProtocolError("the feature names do not match their hash.")
+    return {
+        "feature_names": names,
+        "feature_hash": digest if names is None else hash_names(names),
+        **mapped,
+    }
 
 
 def _mapped(
@@ -420,8 +437,8 @@ def _names_of(fields: Mapping[str, Any]) -> list[str] | None:
     if text is None:
         return None
     try:
-        names = json.loads(text)
-    except (TypeError, ValueError):
+        names = strict_json(text) if isinstance(text, str) else None
+    except ValueError:
         names = None
     if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
         raise ProtocolError("the feature names are not a list of text.")
@@ -468,11 +485,15 @@ def _first(content: RecordDict, kind: type[_Record], *keys: str) -> _Record | No
 def _raise_refusal(content: RecordDict) -> None:
     fields = _first(content, ConfigRecord, "config")
     if fields is not None and _ERROR_KEY in fields:
-        raise ProtocolError(one_line(str(fields[_ERROR_KEY])))
+        raise ProtocolError(_reason(fields[_ERROR_KEY]))
     for key in ("fitres.status", "evaluateres.status"):
         status = _first(content, ConfigRecord, key)
         if status is not None and status.get("code", 0) != 0:
-            raise ProtocolError(one_line(str(status.get("message", ""))))
+            raise ProtocolError(_reason(status.get("message", "")))
+
+
+def _reason(text: object) -> str:
+    return one_line(text) or "no reason given"
 
 
 # ---- held-out losses ----------------------------------------------------------------
@@ -538,10 +559,14 @@ def read_evaluation(content: RecordDict) -> Evaluation:
         found.update(_first(content, MetricRecord, key) or {})
     found.update(_first(content, ConfigRecord, "evaluateres.metrics") or {})
     count = _check_count(found.get("num-examples", found.get("num_examples")))
-    mse = found.get("mse", found.get("loss"))
-    if not isinstance(mse, int | float) or not math.isfinite(mse) or mse < 0:
+    mse: Any = found.get("mse", found.get("loss"))
+    if not _is_number(mse) or not 0 <= mse <= _LARGEST_FLOAT:
         raise ProtocolError("mse must be a finite number, zero or more.")
-    r2 = found.get("r2", float("nan"))
-    if not isinstance(r2, int | float) or (not math.isnan(r2) and not -1e300 < r2 <= 1):
+    r2: Any = found.get("r2", float("nan"))
+    if not _is_number(r2) or not (r2 != r2 or -1e300 < r2 <= 1):
         raise ProtocolError("r2 must be a number of at most 1.")
     return Evaluation(float(mse), float(r2), count)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import math
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PrivacyError
+from ..foreign import read_file, strict_json
 from ..words import counted
 from .accounting import compose, epsilon_of
 from .mechanism import RELATIONS, DifferentialPrivacy, check_one_of, in_range
@@ -27,8 +29,10 @@ __all__ = ["PrivacyLedger", "Spent"]
 
 log = logging.getLogger("flwr")
 _FORMAT = "fedridge-privacy-ledger"
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_CHECKSUM = 1
 _ACCOUNTINGS = ("exact", "basic")
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -193,13 +197,14 @@ class PrivacyLedger:
             ) from error
 
     def _read(self) -> dict[str, Any]:
-        if not self.path.exists():
+        # A link that leads nowhere, as to a disk that is not mounted, is no new ledger.
+        if not os.path.lexists(self.path):
             log.info("New privacy ledger %s: nothing is spent so far.", self.path)
             return {"format": _FORMAT, "version": _VERSION, "clients": {}}
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = strict_json(read_file(self.path))
             _check_content(content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except _DAMAGED as error:
             raise PrivacyError(
                 "the client's privacy ledger is damaged, so nothing is released; "
                 "restore it from a copy."
@@ -207,6 +212,7 @@ class PrivacyLedger:
         return dict(content)
 
     def _write(self, content: dict[str, Any]) -> None:
+        content |= {"version": _VERSION, "checksum": _checksum(content["clients"])}
         beside = self.path.with_name(self.path.name + ".tmp")
         with beside.open("w", encoding="utf-8") as file:
             json.dump(content, file, indent=1, allow_nan=False)
@@ -240,18 +246,47 @@ def _mus(privacy: DifferentialPrivacy) -> dict[str, float]:
     return {name: privacy.mu(name) for name in RELATIONS}
 
 
+def _checksum(clients: dict[str, Any]) -> str:
+    """Return a hash of all entries: a flipped bit in a name would hide what it spent.
+
+    It is for damage; whoever can write the file can write the hash.
+    """
+    text = json.dumps(clients, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _check_content(content: Any) -> None:
-    if content["format"] != _FORMAT or content["version"] != _VERSION:
+    """Raise one of `_DAMAGED` unless this is as `_write` leaves it."""
+    if content["format"] != _FORMAT or type(content["version"]) is not int:
         raise ValueError("another format")
-    for name, entries in content["clients"].items():
+    if content["version"] not in (_WITHOUT_CHECKSUM, _VERSION):
+        raise ValueError("another version")
+    clients = content["clients"]
+    if content["version"] == _VERSION and content["checksum"] != _checksum(clients):
+        raise ValueError("another checksum")
+    # A ledger is first written with an entry in it.
+    if not clients:
+        raise ValueError("no clients")
+    for name, entries in clients.items():
         _check_name(name)
+        if not isinstance(entries, list) or not entries:
+            raise ValueError("a client without entries")
         for entry in entries:
-            mus = [float(entry["mu"][relation]) for relation in RELATIONS]
-            known = isinstance(entry["release"], str) and 0 < entry["delta"] < 1
-            known = known and isinstance(entry["answered"], list)
-            known = known and isinstance(entry["rounds"], int)
-            if not known or not all(0 < mu < math.inf for mu in mus):
-                raise ValueError("an entry without release, delta or mu")
+            _check_entry(entry)
+
+
+def _check_entry(entry: Any) -> None:
+    numbers = [entry["mu"][relation] for relation in RELATIONS]
+    numbers += [entry["delta"], entry["epsilon"]]
+    if not all(type(each) in (int, float) and each > 0 for each in numbers):
+        raise ValueError("an entry without mu, delta or epsilon")
+    if not entry["delta"] < 1 or not all(math.isfinite(each) for each in numbers):
+        raise ValueError("an entry with mu or delta beyond all bounds")
+    answered = entry["answered"]
+    known = isinstance(entry["release"], str) and isinstance(answered, list)
+    whole = [entry["rounds"], *answered] if known else [None]
+    if not all(type(each) is int for each in whole):
+        raise ValueError("an entry without release, rounds or answers")
 
 
 def _check_name(name: object) -> None:

@@ -74,7 +74,7 @@ class PrivateStatistics:
     def __post_init__(self) -> None:
         """Refuse what cannot be a release, whoever sent it."""
         expected = self.layout.length
-        if self.sums.shape != (expected,) or self.sums.dtype.kind not in "if":
+        if self.sums.shape != (expected,) or self.sums.dtype != np.float64:
             raise StatisticsError(
                 f"a private release of {counted(self.n_features, 'feature')} and "
                 f"{counted(self.n_targets, 'target')} has {expected} numbers, got "
@@ -82,6 +82,8 @@ class PrivateStatistics:
             )
         if not (np.abs(self.sums) < _LARGEST).all():
             raise StatisticsError("a private release has NaN or absurd numbers.")
+        if (self.sums != np.rint(self.sums)).any():
+            raise StatisticsError("a private release is of whole numbers.")
         if self.n_clients == 1 and not self.server_noise:
             self._check_squares()
 

@@ -22,6 +22,9 @@ __all__ = ["Told", "check_product", "sizes_of"]
 _ROUNDING = 1e-9
 _MEAN_ROUNDING = 1e-10
 _FACTOR_ROUNDING = 1e-3
+_SIDE_ROUNDING = 4e-6
+# Squares of numbers around 1e-160 lose their digits, or are zero.
+_SMALLEST_SQUARE = 1e-310
 
 
 class Told(NamedTuple):
@@ -57,10 +60,13 @@ def check_product(
     lengths = _lengths(opening)
     # Comparisons are such that NaN, from numbers that overflow, does not pass.
     with np.errstate(over="ignore", invalid="ignore"):
-        _check_squares(directions, found, lengths)
+        longest = _check_squares(directions, found, lengths)
+        _check_rest(directions, found, opening, longest)
         _check_factor(opening, directions, found, lengths)
-        for told in earlier:
+        own = Told(directions, found, _sizes(directions, lengths))
+        for told in (own, *earlier):
             _check_symmetric(directions, found, told, lengths)
+        _check_together(own, lengths)
     return found
 
 
@@ -76,9 +82,9 @@ def _formed(product: Any, directions: Array) -> Array:
     return found
 
 
-def _check_squares(directions: Array, product: Array, lengths: Array) -> None:
+def _check_squares(directions: Array, product: Array, lengths: Array) -> Array:
     """With X v = z: v'Cv = |z|², at most d times what the variances say, and every
-    entry of Cv is the product of a column with z.
+    entry of Cv is the product of a column with z. Return |z|.
     """
     d = lengths.size
     curvature = _dots(directions, product)
@@ -92,6 +98,36 @@ def _check_squares(directions: Array, product: Array, lengths: Array) -> None:
     limit = (1 + 1e-6) * np.outer(lengths, longest)
     if not (np.abs(product) <= limit).all():
         raise ProtocolError("its product is larger than its own variances allow.")
+    return longest
+
+
+def _check_rest(
+    directions: Array, product: Array, opening: Opening, longest: Array
+) -> None:
+    """Refuse columns whose rest, across z = X v, closes no polygon.
+
+    With x_j = (x_j'z / z'z) z + b_j and X v = z, the sides v_j b_j add up to nothing,
+    so none of them is longer than all others together; nor is v_j x_j longer than all
+    others and z. For one feature it says that the product is the variance times v.
+    """
+    lengths, d = _lengths(opening), opening.n_features
+    least = np.maximum(2 * opening.moments.variances[:d] - lengths**2, 0.0)
+    steps = np.abs(directions)
+    whole = steps * lengths[:, None]
+    others = (1 + _SIDE_ROUNDING) * (whole.sum(axis=0) + longest) - whole
+    far = steps * np.sqrt(least)[:, None] > others
+    size = _sizes(directions, lengths)
+    unit = np.where(longest > 0, longest, np.inf)
+    along = (product / unit) ** 2
+    # What rounding can do to the square of a side; to the side, its root.
+    rounding = _SIDE_ROUNDING + 4 * _ROUNDING * d * (size / unit) ** 2
+    spread = np.outer(lengths**2, rounding)
+    shortest = np.sqrt(np.maximum(least[:, None] - along - spread, 0.0))
+    farthest = np.sqrt(np.maximum(lengths[:, None] ** 2 - along, 0.0) + spread)
+    sides, reach = steps * shortest, steps * farthest
+    open_ = sides + reach > (1 + _SIDE_ROUNDING) * reach.sum(axis=0)
+    if far.any() or open_.any():
+        raise ProtocolError("its product is not that of its own variances.")
 
 
 def _check_factor(
@@ -128,6 +164,17 @@ def _check_symmetric(
         )
 
 
+def _check_together(told: Told, lengths: Array) -> None:
+    """Several products are of one sum of squares: V'CV has no negative eigenvalue."""
+    unit = 1.0 / np.where(told.sizes > 0, told.sizes, np.inf)
+    squares = (told.vectors.T @ told.products) * unit * unit[:, None]
+    if not np.isfinite(squares).all():
+        raise ProtocolError("its products overflow in their own units.")
+    slack = _ROUNDING * lengths.size * len(squares)
+    if not np.linalg.eigvalsh((squares + squares.T) / 2.0).min(initial=0.0) >= -slack:
+        raise ProtocolError("its products are not those of one sum of squares.")
+
+
 def sizes_of(opening: Opening, vectors: Array) -> Array:
     """Return the sizes of vectors in the units of a client's columns."""
     return _sizes(vectors, _lengths(opening))
@@ -141,7 +188,7 @@ def _lengths(opening: Opening) -> Array:
     """Return the lengths of the client's columns, with what rounding may leave."""
     moments, d = opening.moments, opening.n_features
     rounding = _MEAN_ROUNDING**2 * moments.weight * moments.means[:d] ** 2
-    return np.asarray(np.sqrt(moments.variances[:d] + rounding))
+    return np.asarray(np.sqrt(moments.variances[:d] + rounding + _SMALLEST_SQUARE))
 
 
 def _sizes(directions: Array, lengths: Array) -> Array:

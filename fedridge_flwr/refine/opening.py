@@ -35,6 +35,8 @@ __all__ = ["Opening", "head_length"]
 _ROUNDING = 1e-6
 _NORM_ROUNDING = 1e-3
 _LARGEST_SCALE = (1 + 1e-3) / 127
+_SMALLEST_SQUARE = 1e-310
+_NO_DIGITS = 1e-300
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -269,10 +271,13 @@ def head_length(n_features: int, n_targets: int) -> int:
 
 
 def column_lengths(moments: FirstMoments) -> Array:
-    """Return the lengths of the centred columns, 0 where all is rounding of a mean."""
+    """Return the lengths of the centred columns, 0 where all is rounding.
+
+    That is what is as small as the rounding of a mean, or of the smallest numbers.
+    """
     d = moments.moment.shape[0]
     variances, means = moments.variances[:d], moments.means[:d]
-    flat = variances <= moments.weight * (10 * _EPS * means) ** 2
+    flat = variances <= moments.weight * (10 * _EPS * means) ** 2 + _NO_DIGITS
     return np.sqrt(np.where(flat, 0.0, variances))
 
 
@@ -292,12 +297,28 @@ def _unit_factor(rows: Rows, moments: FirstMoments) -> tuple[Array, Order]:
 def _check_moments(moments: FirstMoments, count: int) -> None:
     weight, variances = moments.weight, moments.variances
     d = moments.moment.shape[0]
-    check_weight(count, weight, moments=bool(variances.any()))
-    with np.errstate(over="ignore"):
+    told = (moments.means, variances, moments.moment)
+    check_weight(count, weight, moments=any(bool(each.any()) for each in told))
+    with np.errstate(over="ignore", invalid="ignore"):
         raw = variances + weight * moments.means**2
     check_diagonal(variances, raw, "variances")
     # As if correlations were above 1; raw sums bound the rounding in centred ones.
-    size = np.sqrt(variances + _ROUNDING**2 * raw)
+    rounding = _ROUNDING**2 * raw + _SMALLEST_SQUARE
+    size = np.sqrt(variances + rounding)
     limit = (1 + _ROUNDING) * np.outer(size[:d], size[d:])
     if (np.abs(moments.moment) > limit).any():
         raise StatisticsError("some moments are larger than the variances allow.")
+    if count == 1 and (variances > rounding).any():
+        raise StatisticsError("there is one row, yet variances.")
+    if count == 2:
+        _refuse_other_than_one(moments, limit)
+
+
+def _refuse_other_than_one(moments: FirstMoments, limit: Array) -> None:
+    """Refuse two rows with correlations other than 1 and -1."""
+    d = moments.moment.shape[0]
+    lengths = np.sqrt(moments.variances)
+    exact = np.outer(lengths[:d], lengths[d:])
+    slack = (limit - exact) + 2 * _ROUNDING * limit
+    if (np.abs(moments.moment) < exact - slack).any():
+        raise StatisticsError("two rows have these variances, but not these moments.")
