@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from .refine import Openings
 from .report import FitReport
 from .roll import Roll
 from .rows import Array
-from .screening import Screening, screen, screen_columns
+from .screener import Screener, naming_suspects
 from .selection import (
     Alphas,
     AlphaSelection,
@@ -48,10 +48,6 @@ from .words import counted
 
 __all__ = ["OneShotFit", "average_evaluations"]
 
-SCREENED_BYTES = 32 << 20
-"""Statistics of clients kept together to look at their leverage, at most."""
-
-_NAMED = 5
 _STILL_IN_MAP = " (what it told of its columns is still in the feature map)"
 
 
@@ -86,29 +82,28 @@ class OneShotFit:
     _n_features_in: int | None = None
     _feature_hash: str | None = None
     _agreements: int = 0
-    _columns_screened: Screening = field(default_factory=Screening)
-    _screened: Screening | None = None
-    _screened_out: dict[str, str] = field(default_factory=dict)
+    _screener: Screener = field(init=False)
 
     def __post_init__(self) -> None:
         """Start with nobody."""
         self.feature_map = self.settings.feature_map
+        self._screener = Screener(self.settings)
         self.fold = self._new_fold()
 
     def _new_fold(self) -> Fold:
         settings = self.settings
         names = settings.feature_names
-        self._screened = None
-        excludes = settings.screens and settings.screen == "exclude"
+        self._screener.forget_contributions()
+        keeps_all = settings.selection in ("clients", "server")
         return Fold(
             accept_plain=not any([*settings.options.values(), settings.selection]),
             feature_names=None if names is None else tuple(names),
-            keep=excludes or settings.selection in ("clients", "server"),
+            keep=keeps_all or self._screener.excludes,
             accept_rounded=settings.wire_dtype == "float32",
             private=settings.privacy is not None,
             feature_map=self.feature_map,
             profiled=settings.screens,
-            keep_bytes=SCREENED_BYTES if settings.screens else 0,
+            keep_bytes=self._screener.keep_bytes,
         )
 
     @property
@@ -194,7 +189,7 @@ class OneShotFit:
                     f"has {counted(part.n_features, 'column')} where most clients have "
                     f"{expected}",
                 )
-        self._screen_columns()
+        self._screener.compare_columns(self.columns)
         moments, asked = list(self.columns.parts.values()), self.settings.feature_map
         if len(moments) < self.settings.min_clients or asked is None:
             raise NotEnoughClientsError(_too_few(self.columns, self.settings))
@@ -219,99 +214,20 @@ class OneShotFit:
             self._agree_on_map()
         return bool(gone)
 
-    # ---- who is unlike the others -------------------------------------------------
-
     @property
     def suspects(self) -> dict[str, str]:
         """Clients that stand out and are in the model all the same, and by what."""
-        found = dict(self._columns_screened.suspects)
-        if self._screened is not None:
-            found |= self._screened.suspects
-        gone = {*self.columns.failures, *self.fold.failures}
-        return {client: why for client, why in found.items() if client not in gone}
-
-    def _screen_columns(self) -> None:
-        if not self.settings.screens:
-            return
-        self._columns_screened = found = screen_columns(
-            self.columns.parts,
-            names=self.settings.feature_names,
-            already_out=len(self._screened_out),
-        )
-        for client, reason in self._to_leave_out(found).items():
-            self.columns.reject(client, reason)
+        return self._screener.suspects({*self.columns.failures, *self.fold.failures})
 
     def _folded(self) -> Contribution | None:
         """Return the total, without those who are to be left out."""
-        total = self.fold.finish()
-        if total is None or self._screened is not None or not self.settings.screens:
-            return total
-        began = time.perf_counter()
-        settings, fold = self.settings, self.fold
-        self._screened = screen(
-            {client: fold.profiles[client] for client in fold.participants},
-            self._parts_to_screen(total),
-            settings.alpha,
-            names=self._names_of(total),
-            already_out=len(self._screened_out),
-            **settings.options,
-        )
-        out = self._to_leave_out(self._screened)
-        if out:
-            fold.leave_out(out)
-            total = fold.finish()
-        spent = time.perf_counter() - began
-        self.seconds["screen"] = self.seconds.get("screen", 0.0) + spent
+        total = self._screener.finish(self.fold, mapped=self.feature_map is not None)
+        if self.settings.screens:
+            self.seconds["screen"] = self._screener.seconds
         return total
 
-    def _to_leave_out(self, found: Screening) -> dict[str, str]:
-        if self.settings.screen != "exclude":
-            return {}
-        out = {c: f"unlike the others: {why}" for c, why in found.excluded.items()}
-        self._screened_out |= out
-        return out
-
-    def _names_of(self, total: Contribution) -> Sequence[str] | None:
-        if self.feature_map is not None:
-            return None  # columns are those that the map makes
-        return self.settings.feature_names or getattr(total, "feature_names", None)
-
-    def _parts_to_screen(
-        self, total: Contribution
-    ) -> Mapping[str, SufficientStatistics] | str:
-        """Return the statistics of all clients, or why they are not there."""
-        if isinstance(total, Openings):
-            return "in several rounds the server never has the statistics"
-        if not isinstance(total, SufficientStatistics):
-            return "of (G, h) alone residuals are not known"
-        parts, clients = self.fold.parts, self.fold.participants
-        if len(parts) < len(clients):
-            return (
-                f"the statistics of {len(clients)} clients are more than "
-                f'{SCREENED_BYTES >> 20} MB, and only screen="exclude" keeps them'
-            )
-        return {client: parts[client] for client in clients}
-
-    def _screening_in_words(self) -> str:
-        columns = self._columns_screened.words
-        found = "" if self._screened is None else self._screened.words
-        return f"{found}; their columns before: {columns}" if columns else found
-
-    @contextmanager
-    def _naming_suspects(self) -> Iterator[None]:
-        """Let errors of numbers say whose numbers they may be."""
-        try:
-            yield
-        except (ArithmeticError, ValueError) as error:
-            if not self.suspects:
-                raise
-            kind = type(error) if isinstance(error, FedRidgeError) else FedRidgeError
-            named = list(self.suspects.items())[:_NAMED]
-            who = "; ".join(f"client {client}: {reason}" for client, reason in named)
-            raise kind(
-                f"{error} It may be the doing of clients that are unlike the others "
-                f'(screen="exclude" leaves them out): {who}.'
-            ) from error
+    def _naming_suspects(self) -> AbstractContextManager[None]:
+        return naming_suspects(lambda: self.suspects)
 
     # ---- the end --------------------------------------------------------------------
 
@@ -368,7 +284,7 @@ class OneShotFit:
             feature_map=self._map_in_words(),
             mode=self._mode_in_words(),
             suspects=self.suspects,
-            screening=self._screening_in_words(),
+            screening=self._screener.words,
         )
 
     def _mode_in_words(self) -> str:

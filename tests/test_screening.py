@@ -34,7 +34,7 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr import oneshot as oneshot_module
+from fedridge_flwr import screener as screener_module
 from fedridge_flwr.features.columns import ColumnMoments
 from fedridge_flwr.fits import new_fit
 from fedridge_flwr.leverage import influences
@@ -441,9 +441,9 @@ def test_a_giant_that_makes_the_total_singular_is_named(alpha):
 def test_beyond_the_budget_only_scales_are_compared(monkeypatch):
     parts = poisoned("labels flipped")
     size = parts["0"].triangle.nbytes
-    monkeypatch.setattr(oneshot_module, "SCREENED_BYTES", K * size)
+    monkeypatch.setattr(screener_module, "SCREENED_BYTES", K * size)
     assert set(fitted(parts).report.suspects) == {"3"}
-    monkeypatch.setattr(oneshot_module, "SCREENED_BYTES", K * size - 1)
+    monkeypatch.setattr(screener_module, "SCREENED_BYTES", K * size - 1)
     fit = fitted(parts)
     assert fit.fold.parts == {}
     assert fit.report.suspects == {}
