@@ -7,7 +7,7 @@ import tracemalloc
 from fuzz_attacks import SENT
 from fuzz_drafts import HONEST, Rng
 from fuzz_replies import arrived, read
-from fuzz_run import REFUSED, Case, Trial, WrongAcceptError
+from fuzz_run import REFUSED, UNSENT, Case, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidgeError
 
@@ -27,19 +27,20 @@ def _within(name: str) -> Trial:
         SENT[name](rng, draft)
         content = arrived(draft.records())
         if content is None:
-            return REFUSED
+            return UNSENT
         size = sum(len(data) for _, data in draft.arrays) + len(str(draft.fields))
+        outcome = None
         tracemalloc.start()
         try:
             read(draft, content)
         except FedRidgeError:
-            pass
+            outcome = REFUSED
         finally:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         if peak > MULTIPLE * size + BESIDE:
             raise WrongAcceptError(f"{peak} bytes of memory for {size} that arrived")
-        return REFUSED
+        return outcome
 
     return trial
 

@@ -13,7 +13,7 @@ from flwr.compat.common.recorddict_compat import recorddict_to_fitres
 from fuzz_attacks import Attack, attacks_on
 from fuzz_drafts import HONEST, Draft, Rng
 from fuzz_oracle import against
-from fuzz_run import REFUSED, Case, Trial, WrongAcceptError
+from fuzz_run import UNSENT, Case, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidgeError, SufficientStatistics
 from fedridge_flwr.flower import wire
@@ -21,6 +21,10 @@ from fedridge_flwr.flower.arrays import decode_array
 from fedridge_flwr.oneshot import OneShotFit
 from fedridge_flwr.refine.answers import check_product
 from fedridge_flwr.settings import FitSettings
+
+
+class StoppedError(Exception):
+    """Flower itself does not hand this answer to the strategy."""
 
 
 def arrived(content: RecordDict) -> RecordDict | None:
@@ -51,9 +55,9 @@ def read_as_legacy(draft: Draft, content: RecordDict) -> Any:
     try:
         result = recorddict_to_fitres(content, keep_input=True)
     except (TypeError, KeyError, ValueError, AttributeError, IndexError):
-        raise FedRidgeError("Flower itself could not read it.") from None
+        raise StoppedError from None
     if draft.status.get("code"):
-        raise FedRidgeError("Flower's driver takes it for a failure.")
+        raise StoppedError  # Flower's driver takes it for a failure
     arrays = [decode_array(tensor) for tensor in result.parameters.tensors]
     found = wire.read_fields(
         result.metrics, arrays, result.num_examples, draft.question, draft.feature_map
@@ -77,12 +81,14 @@ def trial_of(kind: str, name: str, attack: Attack) -> Trial:
         if content is None and name == "nothing":
             raise WrongAcceptError("an honest answer cannot be sent")
         if content is None:
-            return REFUSED  # Flower's own records do not take it
+            return UNSENT  # Flower's own records do not take it
         older = draft.legacy and not draft.evaluates and rng.random() < 0.5
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 found = (read_as_legacy if older else read)(draft, content)
+            except StoppedError:
+                return UNSENT
             except FedRidgeError as error:
                 if name == "nothing":
                     raise WrongAcceptError(

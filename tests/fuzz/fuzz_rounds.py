@@ -19,7 +19,7 @@ from flwr.compat.common.recorddict_compat import (
 from fuzz_attacks import attacks_on
 from fuzz_drafts import HONEST, PRIVACY, Draft, Rng, npy
 from fuzz_replies import arrived
-from fuzz_run import REFUSED, Case, HiddenError, Trial, WrongAcceptError
+from fuzz_run import REFUSED, UNSENT, Case, HiddenError, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, ridge_client_app
 from fedridge_flwr.flower import wire
@@ -181,7 +181,8 @@ def _later(mode: str) -> Trial:
         if "1003" in strategy.report_.participants:
             if turned[0]:
                 return None  # a product that its own variances and factor allow
-            return _compare(strategy, pooled(data), set())
+            _compare(strategy, pooled(data), set())
+            return None  # it never lied
         return _compare(strategy, pooled(data[:3]), {"1003"})
 
     return quiet(trial)
@@ -366,7 +367,7 @@ def _legacy_evaluation(rng: Rng) -> str | None:
     try:
         told = recorddict_to_evaluateres(spoilt(rng, ["evaluation"]))
     except (TypeError, KeyError, ValueError, AttributeError, IndexError):
-        return REFUSED
+        return UNSENT
     strategy.aggregate_evaluate(1, [(client, told) for client in clients], [])
     averaged = strategy.report_.evaluation or {}
     _readable(strategy.report_.evaluation_failures)

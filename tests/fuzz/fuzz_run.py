@@ -24,9 +24,10 @@ from fedridge_flwr import FedRidgeError
 Trial = Callable[[np.random.Generator], str | None]
 
 REFUSED, REAL = "refused", "accepted and real"
+UNSENT = "stopped by Flower"
 WRONG, CRASH, HIDDEN = "wrong accepts", "crashes", "caught by the catch-all"
-OUTCOMES = (REFUSED, REAL, WRONG, CRASH, HIDDEN)
-BAD = OUTCOMES[2:]
+OUTCOMES = (REFUSED, REAL, UNSENT, WRONG, CRASH, HIDDEN)
+BAD = (WRONG, CRASH, HIDDEN)
 
 
 class WrongAcceptError(Exception):
@@ -84,6 +85,11 @@ class Tally:
     def tried(self) -> int:
         return sum(sum(each.values()) for each in self.counts.values())
 
+    @property
+    def read(self) -> int:
+        """Cases that reached a reader of ours; Flower stopped the others."""
+        return self.tried - self.total(UNSENT)
+
     def total(self, *outcomes: str) -> int:
         return sum(each[o] for each in self.counts.values() for o in outcomes)
 
@@ -112,7 +118,7 @@ def outcome_of(case: Case, seed: int) -> tuple[str, str]:
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(where.filename).name}:{where.lineno}"
         return HIDDEN, f"{type(error).__name__} at {place}: {error}"[:200]
-    return (REFUSED, "") if said == REFUSED else (REAL, said or "")
+    return (said, "") if said in (REFUSED, UNSENT) else (REAL, said or "")
 
 
 def run(cases: Sequence[Case], times: int, first_seed: int = 0) -> Tally:

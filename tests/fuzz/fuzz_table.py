@@ -32,6 +32,7 @@ def to_json(tally: Any, first_seed: int) -> dict[str, Any]:
         "numpy": numpy.__version__,
         "flwr": flwr.__version__,
         "tried": tally.tried,
+        "read": tally.read,
         "totals": {outcome: tally.total(outcome) for outcome in OUTCOMES},
         "cases": [
             {"reader": reader, "attack": attack, "tried": sum(counter.values())}
@@ -59,7 +60,8 @@ def table(found: dict[str, Any]) -> str:
         return [[name, *(f"{c[head]:,}" for head in heads)] for name, c in rows.items()]
 
     words = (
-        f"{found['tried']:,} cases, seeds from {found['seed']}, in "
+        f"{found['tried']:,} cases, of which {found['read']:,} reached a reader of ours, "
+        f"seeds from {found['seed']}, in "
         f"{found['seconds']:.0f} s of wall time; Python {found['python']}, NumPy "
         f"{found['numpy']}, Flower {found['flwr']}, {found['date']}."
     )
