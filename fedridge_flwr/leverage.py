@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dspmv
@@ -113,10 +112,13 @@ def _influences(
     found = _first_look(everybody, parts, core)
     closer = _worth_a_closer_look(found, parts, total)
     for client, rest in each_rest(inside, closer & core):
-        found[client] = _influence(everybody, rest, alpha, options)
+        without = _fitted(rest, alpha, options)
+        distance = everybody.distance(without, everybody)
+        found[client] = replace(found[client], distance=distance)
     for client in closer - core:
-        joined = _Fitted.of(total + parts[client], alpha, options)
-        found[client] = joined.influence(everybody, everybody)
+        joined = _fitted(total + parts[client], alpha, options)
+        distance = np.nan if joined is None else joined.distance(everybody, everybody)
+        found[client] = replace(found[client], distance=distance)
     return found
 
 
@@ -154,15 +156,14 @@ def _worth_a_closer_look(
     return closer
 
 
-def _influence(
-    everybody: _Fitted, rest: SufficientStatistics, alpha: float, options: Any
-) -> Influence:
-    """Return what there is to say of a member of the core."""
+def _fitted(
+    stats: SufficientStatistics, alpha: float, options: dict[str, bool]
+) -> _Fitted | None:
+    """Return the model of these statistics, if they determine one."""
     try:
-        return everybody.influence(_Fitted.of(rest, alpha, options), everybody)
+        return _Fitted.of(stats, alpha, options)
     except SingularSystemError:
-        share = 1.0 - rest.total_weight / everybody.stats.total_weight
-        return Influence(np.nan, share)
+        return None
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,10 @@ class _Fitted:
         """Return what the same system has for other right-hand sides."""
         return solve_equations(replace(self.equations, rhs=rhs), self.alpha)[0]
 
-    def influence(self, without: _Fitted, core: _Fitted) -> Influence:
-        """Return the influence of the one client that `without` does not have."""
+    def distance(self, without: _Fitted | None, core: _Fitted) -> float:
+        """Return Cook's distance of the one client that `without` does not have."""
+        if without is None:
+            return np.nan
         rest, weight = without.stats, without.stats.total_weight
         moved = self.coef - without.coef
         squares = _squares(moved, without.equations.product(moved)) / weight
@@ -197,8 +200,7 @@ class _Fitted:
         # Of a target that does not vary without the client, there is no unit.
         varies = without.spread > np.maximum(core.flat, _ROUNDING * core.spread)
         variances = np.where(varies, without.residual_variances, np.inf)
-        distance = np.sqrt(np.max(squares / variances))
-        return Influence(float(distance), 1.0 - weight / self.stats.total_weight)
+        return float(np.sqrt(np.max(squares / variances)))
 
     @cached_property
     def residual_variances(self) -> Array:

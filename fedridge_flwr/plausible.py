@@ -16,6 +16,7 @@ from .triangle import diagonal_positions, lower_half
 __all__ = [
     "LARGEST",
     "check_diagonal",
+    "check_factor_rank",
     "check_moments",
     "check_numbers",
     "check_rank",
@@ -129,11 +130,42 @@ def check_rank(
     matrix *= unit[:, None]
     if dpstrf(matrix, tol=1.0, lower=1)[2] <= most:
         return
-    place = width - 1 - most
+    _refuse_next_eigenvalue(matrix, most, width)
+
+
+def check_factor_rank(
+    factor: Array,
+    diagonal: Array,
+    raw_diagonal: Array,
+    most: int,
+    rounding: float = 0.0,
+) -> None:
+    """Do what `check_rank` does for R'R, by the few rows of R.
+
+    A factor of few rows is a short message; p x p eigenvalues would be minutes of work
+    for whoever sends a wide one.
+
+    Parameters
+    ----------
+    factor : ndarray of shape (m, p)
+        R.
+    diagonal : ndarray of shape (p,)
+        The diagonal of R'R. The others are those of `check_rank`.
+    """
+    if most >= min(factor.shape):
+        return
+    unit = 1.0 / np.sqrt(_rounding_of(diagonal, raw_diagonal, rounding))
+    scaled = factor * unit
+    _refuse_next_eigenvalue(scaled @ scaled.T, most, factor.shape[1])
+
+
+def _refuse_next_eigenvalue(matrix: Array, most: int, n_columns: int) -> None:
+    """Refuse a matrix, in units of rounding, with more than `most` eigenvalues."""
+    place = len(matrix) - 1 - most
     (next_one,) = eigvalsh(matrix, subset_by_index=(place, place), check_finite=False)
-    if not next_one <= width:
+    if not next_one <= n_columns:
         raise StatisticsError(
-            f"second moments of {width} columns that take more rows than there are."
+            f"second moments of {n_columns} columns that take more rows than there are."
         )
 
 

@@ -41,6 +41,7 @@ _MAD = 1.4826
 _SPREAD_UNIT = float(np.log(2.0))
 _ROUNDING = 1e-13
 _TINY = float(np.finfo(np.float64).tiny)
+_AT_ONCE = 32
 _SHOWN = 3
 _HEAVY = "it weighs {:.2g} times as much as usual"
 _FAR = "the mean of its {} is {:.2g} typical deviations from the usual one"
@@ -119,33 +120,51 @@ def by_scale(
         profiles = {c: profile.without_means() for c, profile in profiles.items()}
     n_features = next(iter(profiles.values())).n_features
     names = names if names is not None and len(names) == n_features else None
-    spreads = np.array([profile.deviations for profile in profiles.values()])
-    means = [
-        profile.means for profile in profiles.values() if profile.means is not None
-    ]
     weights = np.array([profile.weight for profile in profiles.values()])
     with np.errstate(all="ignore"):
         heavy = weights / np.median(weights)
+        seen = _standing_out(list(profiles.values()))
+    clients, found = list(profiles), {}
+    for k in sorted({*np.flatnonzero(heavy > WEIGHT_LIMIT).tolist(), *seen}):
+        reasons = [_HEAVY.format(heavy[k])] if heavy[k] > WEIGHT_LIMIT else []
+        for words in (_FAR, _WIDE):
+            columns = sorted(seen.get(k, {}).get(words, []), key=lambda c: -c[1])
+            reasons += [
+                words.format(_label(j, n_features, names), score)
+                for j, score in columns[:_SHOWN]
+            ]
+            if len(columns) > _SHOWN:
+                more = counted(len(columns) - _SHOWN, "more column")
+                reasons[-1] += f" (and so for {more})"
+        found[clients[k]] = "; ".join(reasons)
+    return found
+
+
+def _standing_out(
+    profiles: list[Profile],
+) -> dict[int, dict[str, list[tuple[int, float]]]]:
+    """Return which columns of which client stand out, in which words and how far.
+
+    Some columns at a time: all of them for all clients at once would be many times
+    what the profiles take.
+    """
+    found: dict[int, dict[str, list[tuple[int, float]]]] = {}
+    for start in range(0, profiles[0].deviations.size, _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        spreads = np.array([profile.deviations[some] for profile in profiles])
+        means = [p.means[some] for p in profiles if p.means is not None]
         wide, ratios = _spread_scores(spreads)
-        heavier, wider = heavy > WEIGHT_LIMIT, wide > SPREAD_LIMIT
+        wider = wide > SPREAD_LIMIT
         far = np.zeros(spreads.shape)
         if means:
             far = _mean_scores(np.array(means), spreads, wider)
-    further = far > MEAN_LIMIT
-    clients, found = list(profiles), {}
-    for k in np.flatnonzero(heavier | wider.any(axis=1) | further.any(axis=1)):
-        reasons = [_HEAVY.format(heavy[k])] if heavier[k] else []
-        for words, scores, flags in ((_FAR, far, further), (_WIDE, ratios, wider)):
-            columns = np.flatnonzero(flags[k])
-            columns = columns[np.argsort(-scores[k, columns], kind="stable")]
-            reasons += [
-                words.format(_label(j, n_features, names), scores[k, j])
-                for j in columns[:_SHOWN]
-            ]
-            if columns.size > _SHOWN:
-                more = counted(columns.size - _SHOWN, "more column")
-                reasons[-1] += f" (and so for {more})"
-        found[clients[k]] = "; ".join(reasons)
+        for words, scores, flags in (
+            (_FAR, far, far > MEAN_LIMIT),
+            (_WIDE, ratios, wider),
+        ):
+            for k, j in zip(*np.nonzero(flags), strict=True):
+                column = (start + int(j), float(scores[k, j]))
+                found.setdefault(int(k), {}).setdefault(words, []).append(column)
     return found
 
 

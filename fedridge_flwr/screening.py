@@ -38,6 +38,8 @@ LEVERAGE_LIMIT = 4.0
 _MAD = 1.4826
 _LEVERAGE_UNIT = 0.5
 _SMALLEST_PULL = 1e-3
+_SMALLEST_SHARE = 1e-12
+_FAR = 1e300
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,12 @@ def _influences(
         )
     except (ArithmeticError, ValueError):
         return "the model of half of the clients cannot be computed"
-    known = {c: each for c, each in found.items() if np.isfinite(each.distance)}
+    # A client that weighs nothing next to the others moves nothing, and is no measure.
+    known = {
+        client: each
+        for client, each in found.items()
+        if np.isfinite(each.distance) and each.share > _SMALLEST_SHARE
+    }
     if len(known) < FEWEST:
         return "too few models without one client can be computed"
     return known
@@ -191,7 +198,7 @@ def _by_leverage(found: Mapping[str, Influence]) -> dict[str, str]:
     ratios = np.full(len(found), np.inf)
     for power in (1.0, 0.5):
         with np.errstate(all="ignore"):
-            pulls = np.log(np.maximum(distances / shares**power, _SMALLEST_PULL))
+            pulls = np.log(np.clip(distances / shares**power, _SMALLEST_PULL, _FAR))
         usual = np.median(pulls)
         unit = max(_MAD * float(np.median(np.abs(pulls - usual))), _LEVERAGE_UNIT)
         out &= pulls - usual > LEVERAGE_LIMIT * unit

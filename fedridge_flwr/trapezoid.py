@@ -23,7 +23,7 @@ from .factors import (
     trapezoid_length,
     trapezoid_places,
 )
-from .plausible import check_diagonal, check_numbers, check_rank, check_weight
+from .plausible import check_diagonal, check_factor_rank, check_numbers, check_weight
 from .rows import Array, Rows
 from .statistics import (
     SufficientStatistics,
@@ -228,7 +228,7 @@ def from_trapezoid(
     triangle[diagonal_positions(width)] = variances
     rounding = FACTOR_ROUNDING if rounded else 0.0
     if len(columns) >= count:  # n rows less their mean leave n - 1, besides rounding
-        check_rank(triangle, raw, max(count - 1, 0), rounding)
+        check_factor_rank(columns, variances, raw, max(count - 1, 0), rounding)
     stats = SufficientStatistics(
         count=count,
         total_weight=weight,

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedridge_flwr import FedRidgeError
 from fedridge_flwr.app.credentials import Credentials, main, write_credentials
-from fedridge_flwr.app.processes import free_ports, stop_process, stream
+from fedridge_flwr.app.processes import free_ports, stop_processes, stream
 
 
 @pytest.fixture(scope="module")
@@ -123,10 +123,22 @@ def test_the_command_says_what_is_wrong(
 
 
 def test_names_do_not_leave_the_folder(tmp_path: Path) -> None:
-    for name in ("../clinic", "a/b", "", "."):
+    for name in ("../clinic", "a/b", "", ".", "superlink", "ca"):
         with pytest.raises(FedRidgeError, match="name of a node"):
             write_credentials(tmp_path / "in", [], [name])
     assert not list(tmp_path.rglob("*.key"))
+
+
+def test_what_is_no_host_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for host in ("", "10.0.0.1:8443", "https://x.y", "bücher.de", "a b", "x."):
+        with pytest.raises(FedRidgeError, match="is not a host"):
+            write_credentials(tmp_path / "in", [host], [])
+    with pytest.raises(FedRidgeError, match="clinic is there twice"):
+        write_credentials(tmp_path / "in", ["::1"], ["clinic", "clinic"])
+    assert not (tmp_path / "in").exists()
+    assert write_credentials(
+        tmp_path / "in", ["::1", "my-host.example"], []
+    ).key.exists()
 
 
 # ---- processes -----------------------------------------------------------------------
@@ -151,7 +163,7 @@ def test_a_process_ends_with_its_children_even_when_stopped(tmp_path: Path) -> N
     while not child.exists() or not child.read_text():
         time.sleep(0.01)
     process.send_signal(19)  # stopped: it cannot even see that it is to end
-    stop_process(process)
+    stop_processes([process])
     assert process.poll() is not None
     deadline = time.monotonic() + 10
     while _alive(int(child.read_text())):

@@ -646,3 +646,20 @@ def test_a_first_look_at_many_clients_gives_the_verdicts_of_a_close_one(
             assert first.distances[client] == distance
         else:
             assert first.distances[client] == pytest.approx(distance, rel=0.5)
+
+
+@pytest.mark.parametrize("weight", [1e-5, 1e-10, 1e-15, 1e-20, 1e-100, 1e-300])
+@pytest.mark.parametrize("n_dust", [1, 2])
+def test_a_client_of_no_weight_does_not_hide_a_liar(weight: float, n_dust: int) -> None:
+    rng = np.random.default_rng(5)
+    parts = {}
+    for k in range(8 + n_dust):
+        X = rng.normal(size=(200, 3)) + rng.normal(size=3)
+        y = X @ [3.0, -2.0, 1.0] + rng.normal(size=200)
+        y = -y if k == 5 else y
+        weights = np.full(200, weight if k >= 8 else 1.0)
+        parts[str(k)] = SufficientStatistics.from_data(X, y, weights)
+    profiles = {client: Profile.of(part) for client, part in parts.items()}
+    found = screen(profiles, parts)
+    assert set(found.suspects) == {"5"}
+    assert "leverage" in found.words

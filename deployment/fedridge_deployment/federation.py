@@ -21,10 +21,11 @@ from fedridge_flwr.app.credentials import (
 )
 from fedridge_flwr.app.launch import toml_value
 from fedridge_flwr.app.processes import (
-    exit_on_sigterm,
+    exit_on_signals,
     flower_environment,
     free_ports,
-    stop_process,
+    refuse_unfinished,
+    stop_processes,
     stream,
     tool,
     wait_until_healthy,
@@ -169,7 +170,7 @@ class Federation:
 
     def wait_for(self, *names: str) -> None:
         """Wait until these sites, or all that were started, are online."""
-        wanted = set(names) or {n for n, site in self.sites.items() if site.running}
+        wanted = set(names) or {n for n in self.node_ids if self.sites[n].running}
         deadline = time.monotonic() + _CONNECT_SECONDS
         while True:
             there = self.online()
@@ -205,13 +206,7 @@ class Federation:
             echo,
         )
         seconds = time.perf_counter() - began
-        status = self.status()
-        if status != "finished:completed":
-            telling = [line for line in output.splitlines() if "Error" in line]
-            raise FedRidgeError(
-                f"the run ended as {status!r}. "
-                + (f"Last error: {telling[-1].strip()}" if telling else output[-2000:])
-            )
+        refuse_unfinished(self.status(), output)
         return Finished(output, seconds)
 
     def submit(self, app: Path, run_config: Mapping[str, object] | None = None) -> str:
@@ -230,12 +225,13 @@ class Federation:
     def finish(self, run_id: str, timeout: float = 300.0) -> str:
         """Wait for the end of a run and return its status."""
         deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
+        while True:
             status = self.status(run_id)
             if status.startswith("finished"):
                 return status
+            if time.monotonic() >= deadline:
+                raise FedRidgeError(f"run {run_id} is {status!r} after {timeout:g} s.")
             time.sleep(0.5)
-        raise FedRidgeError(f"run {run_id} is {status!r} after {timeout:g} s.")
 
     def _run_command(
         self, app: Path, run_config: Mapping[str, object] | None
@@ -246,46 +242,53 @@ class Federation:
 
     def flwr(self, *arguments: str) -> Any:
         """Run a ``flwr`` command and return what it tells as JSON."""
-        done = subprocess.run(  # noqa: S603 - a list of arguments, no shell
-            [tool("flwr"), *arguments, "--format", "json"],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_COMMAND_SECONDS,
-            cwd=self.folder,
-        )
+        what = f"flwr {' '.join(arguments[:2])}"
+        try:
+            done = subprocess.run(  # noqa: S603 - a list of arguments, no shell
+                [tool("flwr"), *arguments, "--format", "json"],
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_COMMAND_SECONDS,
+                cwd=self.folder,
+            )
+        except subprocess.TimeoutExpired:
+            raise FedRidgeError(
+                f"{what} took longer than {_COMMAND_SECONDS:g} s."
+            ) from None
         try:
             told = json.loads(done.stdout)
         except ValueError:
             told = {}
         if not told or not told.get("success", True):
             raise FedRidgeError(
-                f"flwr {' '.join(arguments[:2])} failed: "
-                f"{(done.stdout + done.stderr).strip()[-2000:]}"
+                f"{what} failed: {(done.stdout + done.stderr).strip()[-2000:]}"
             )
         return told
 
     def close(self) -> None:
         """End every process that was started here."""
-        for site in self.sites.values():
-            site.stop()
-        if self.superlink is not None:
-            stop_process(self.superlink)
+        started = [self.superlink, *(site.process for site in self.sites.values())]
+        stop_processes(process for process in started if process is not None)
 
 
 @contextlib.contextmanager
 def federation(folder: Path | None = None) -> Iterator[Federation]:
     """Start a SuperLink on a free port; at the end all is gone, files included."""
-    place = Path(tempfile.mkdtemp(prefix="fedridge-deployment-", dir=folder))
-    with exit_on_sigterm():
-        started = Federation(place / "federation")
+    prefix = "fedridge-deployment-"
+    with (
+        exit_on_signals(),
+        tempfile.TemporaryDirectory(
+            prefix=prefix, dir=folder, ignore_cleanup_errors=True
+        ) as place,
+    ):
+        started = Federation(Path(place) / "federation")
         try:
             started.start_superlink()
             yield started
         finally:
             started.close()
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def write_app(source: Path, target: Path, **components: str) -> Path:

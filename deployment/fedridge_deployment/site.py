@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedridge_flwr.app.launch import toml_value
-from fedridge_flwr.app.processes import free_ports, stop_process, tool
+from fedridge_flwr.app.processes import free_ports, stop_processes, tool
 
 __all__ = ["Site"]
 
@@ -79,7 +79,7 @@ class Site:
     def stop(self) -> None:
         """End it kindly."""
         if self.process is not None:
-            stop_process(self.process)
+            stop_processes([self.process])
 
     @property
     def running(self) -> bool:

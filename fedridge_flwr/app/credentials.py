@@ -11,6 +11,7 @@ import argparse
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from ..errors import FedRidgeError
 __all__ = ["Credentials", "main", "write_credentials", "write_node_key"]
 
 _DAYS = 365
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _CLOCKS_APART = datetime.timedelta(hours=1)
 _OPENSSH = serialization.PrivateFormat.OpenSSH
 _PKCS8 = serialization.PrivateFormat.PKCS8
@@ -74,9 +76,8 @@ def write_credentials(
     FedRidgeError
         If some of it is there already: a deployment that runs would lose its keys.
     """
-    for name in nodes:
-        if name in ("", ".", "..") or Path(name).name != name:
-            raise FedRidgeError(f"{name!r} is not the name of a node: no folders.")
+    _check_names(nodes)
+    _check_hosts(hosts)
     found = Credentials(folder)
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [found.node_key(name) for name in nodes]
@@ -95,6 +96,34 @@ def write_credentials(
     for name in nodes:
         write_node_key(found, name)
     return found
+
+
+def _check_names(nodes: Sequence[str]) -> None:
+    for name in nodes:
+        if name in ("", ".", "..", "ca", "superlink") or Path(name).name != name:
+            raise FedRidgeError(
+                f"{name!r} is not the name of a node: no folders, and neither 'ca' nor "
+                "'superlink', which have files of their own."
+            )
+    twice = {name for name in nodes if nodes.count(name) > 1}
+    if twice:
+        raise FedRidgeError(f"the node {', '.join(sorted(twice))} is there twice.")
+
+
+def _check_hosts(hosts: Sequence[str]) -> None:
+    for host in hosts:
+        try:
+            _host(host)
+        except ValueError:
+            good = False
+        else:
+            is_address = isinstance(_host(host), x509.IPAddress)
+            good = is_address or _HOST.fullmatch(host) is not None
+        if not good:
+            raise FedRidgeError(
+                f"{host!r} is not a host: a name as in 'superlink.example.org' or an "
+                "address as in '10.0.0.1', without port and without 'https://'."
+            )
 
 
 def _write_certificates(found: Credentials, hosts: Sequence[str]) -> None:

@@ -19,10 +19,11 @@ from pathlib import Path
 
 from ..errors import FedRidgeError
 from .processes import (
-    exit_on_sigterm,
+    exit_on_signals,
     flower_environment,
     free_ports,
-    stop_process,
+    refuse_unfinished,
+    stop_processes,
     stream,
     tool,
     wait_until_healthy,
@@ -61,13 +62,7 @@ class LocalSuperLink:
             pairs = (f"{key}={toml_value(value)}" for key, value in run_config.items())
             command += ["--run-config", " ".join(pairs)]
         output = stream(command, self.environment, timeout, echo)
-        status = self._last_status()
-        if status != "finished:completed":
-            telling = [line for line in output.splitlines() if "Error" in line]
-            raise FedRidgeError(
-                f"the run ended as {status!r}. "
-                + (f"Last error: {telling[-1].strip()}" if telling else output[-2000:])
-            )
+        refuse_unfinished(self._last_status(), output)
         return output
 
     def _last_status(self) -> str:
@@ -119,11 +114,11 @@ def local_superlink() -> Iterator[LocalSuperLink]:
         cwd=home,
     )
     try:
-        with exit_on_sigterm():
+        with exit_on_signals():
             wait_until_healthy(process, port, home / "log.txt")
             yield LocalSuperLink(environment)
     finally:
-        stop_process(process)
+        stop_processes([process])
         shutil.rmtree(home, ignore_errors=True)
 
 

@@ -13,16 +13,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ..errors import FedRidgeError
 
 __all__ = [
-    "exit_on_sigterm",
+    "exit_on_signals",
     "flower_environment",
     "free_ports",
-    "stop_process",
+    "refuse_unfinished",
+    "stop_processes",
     "stream",
     "tool",
     "wait_until_healthy",
@@ -69,16 +70,23 @@ def free_ports(number: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def exit_on_sigterm() -> Iterator[None]:
-    """Leave by an exception when terminated, so that children are stopped as well."""
+def exit_on_signals() -> Iterator[None]:
+    """Leave by an exception when terminated, or when the terminal is closed.
+
+    Children are then stopped as well; they are not in the terminal's group.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    before = {
+        kind: signal.signal(kind, lambda number, _: sys.exit(128 + number))
+        for kind in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def stream(
@@ -155,15 +163,36 @@ def _is_healthy(port: int, context: ssl.SSLContext | None) -> bool:
             return False
 
 
-def stop_process(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all it started, kindly first; it must lead its own group."""
-    for kind in (signal.SIGCONT, signal.SIGTERM):
-        _signal_group(process, kind)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=_STOP_SECONDS)
-    # What a leader that is gone leaves behind is still in its group.
-    _signal_group(process, signal.SIGKILL)
-    process.wait()
+def stop_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """End processes and all they started, kindly first; each must lead its own group.
+
+    Whoever interrupts that ends them at once.
+    """
+    processes = list(processes)
+    try:
+        for kind in (signal.SIGCONT, signal.SIGTERM):
+            for process in processes:
+                _signal_group(process, kind)
+        deadline = time.monotonic() + _STOP_SECONDS
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(deadline - time.monotonic(), 0.0))
+    finally:
+        # What a leader that is gone leaves behind is still in its group.
+        for process in processes:
+            _signal_group(process, signal.SIGKILL)
+        for process in processes:
+            process.wait()
+
+
+def refuse_unfinished(status: str, output: str) -> None:
+    """Raise what went wrong in a run whose status says that something did."""
+    if status != "finished:completed":
+        telling = [line for line in output.splitlines() if "Error" in line]
+        raise FedRidgeError(
+            f"the run ended as {status!r}. "
+            + (f"Last error: {telling[-1].strip()}" if telling else output[-2000:])
+        )
 
 
 def _signal_group(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:

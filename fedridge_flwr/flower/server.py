@@ -16,6 +16,7 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
+from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -574,7 +575,8 @@ class _NodeNames:
         if not self._by_request:
             return source if source in self.all else None
         known = self._by_request.get(reply.metadata.reply_to_message_id)
-        return known if known == source or reply.has_error() else None
+        by_superlink = reply.has_error() and source == str(SUPERLINK_NODE_ID)
+        return known if known == source or by_superlink else None
 
 
 def _messages(content: RecordDict, nodes: list[int], kind: str) -> list[Message]:

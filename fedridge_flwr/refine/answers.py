@@ -8,6 +8,7 @@ would spoil the solution for all; it is found out in the round in which it does.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,9 @@ _FACTOR_ROUNDING = 1e-3
 _SIDE_ROUNDING = 4e-6
 # Squares of numbers around 1e-160 lose their digits, or are zero.
 _SMALLEST_SQUARE = 1e-310
+# So are products of such numbers with others; of less than this part, nothing is seen.
+_SMALLEST_PRODUCT = 1e-300
+_LOST = 1e-11
 
 
 class Told(NamedTuple):
@@ -60,14 +64,61 @@ def check_product(
     lengths = _lengths(opening)
     # Comparisons are such that NaN, from numbers that overflow, does not pass.
     with np.errstate(over="ignore", invalid="ignore"):
-        longest = _check_squares(directions, found, lengths)
-        _check_rest(directions, found, opening, longest)
-        _check_factor(opening, directions, found, lengths)
-        own = Told(directions, found, _sizes(directions, lengths))
-        for told in (own, *earlier):
-            _check_symmetric(directions, found, told, lengths)
-        _check_together(own, lengths)
+        own = _in_own_units(
+            Told(directions, found, _sizes(directions, lengths)), lengths
+        )
+        longest = _check_squares(own)
+        # Where products themselves are too small for digits, there is no more to see.
+        clear = own.only(own.lost.max(axis=0, initial=0.0) < _LOST)
+        _check_rest(clear, opening, lengths, longest[clear.kept])
+        _check_factor(clear, opening, lengths)
+        for told in (own, *(_in_own_units(each, lengths) for each in earlier)):
+            seen = told.only(told.lost.max(axis=0, initial=0.0) < _LOST)
+            _check_symmetric(clear, seen)
+        _check_together(clear)
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """Vectors and products in units in which every column of the client has length 1.
+
+    With C = L R L, L the lengths: W = L V / f, Q = L^-1 C V / f = R W, and f such that
+    W is about 1, so that nothing underflows when it is squared. `lost` is what
+    underflow may have done to Q, `kept` which of all vectors these are.
+    """
+
+    vectors: Array
+    products: Array
+    sizes: Array
+    lost: Array
+    kept: NDArray[np.bool_]
+
+    def only(self, kept: NDArray[np.bool_]) -> _Scaled:
+        return _Scaled(
+            self.vectors[:, kept],
+            self.products[:, kept],
+            self.sizes[kept],
+            self.lost[:, kept],
+            kept,
+        )
+
+
+def _in_own_units(told: Told, lengths: Array) -> _Scaled:
+    largest = _largest(told.vectors)
+    vectors = told.vectors / largest * lengths[:, None]
+    unit = _largest(vectors)
+    products = told.products / largest / unit / lengths[:, None]
+    vectors = vectors / unit
+    sizes = np.maximum(told.sizes / largest / unit, np.linalg.norm(vectors, axis=0))
+    lost = np.outer(_SMALLEST_PRODUCT / lengths, 1.0 / unit) / largest
+    return _Scaled(vectors, products, sizes, lost, np.ones(largest.size, dtype=bool))
+
+
+def _largest(vectors: Array) -> Array:
+    """Return the largest number of every vector, 1 where there is none but zeros."""
+    found = np.abs(vectors).max(axis=0, initial=0.0)
+    return np.asarray(np.where(found > 0, found, 1.0))
 
 
 def _formed(product: Any, directions: Array) -> Array:
@@ -82,27 +133,25 @@ def _formed(product: Any, directions: Array) -> Array:
     return found
 
 
-def _check_squares(directions: Array, product: Array, lengths: Array) -> Array:
+def _check_squares(told: _Scaled) -> Array:
     """With X v = z: v'Cv = |z|², at most d times what the variances say, and every
     entry of Cv is the product of a column with z. Return |z|.
     """
-    d = lengths.size
-    curvature = _dots(directions, product)
-    size = _sizes(directions, lengths)
-    rounding = _ROUNDING * d * size**2
+    d, size = len(told.vectors), np.linalg.norm(told.vectors, axis=0)
+    curvature = _dots(told.vectors, told.products)
+    rounding = _ROUNDING * d * size**2 + _dots(np.abs(told.vectors), told.lost)
     if not ((curvature >= -rounding) & (curvature <= d * size**2 + rounding)).all():
         raise ProtocolError(
             "its product is not that of a sum of squares with its own variances."
         )
-    longest = np.sqrt(np.maximum(curvature, 0.0) + rounding)
-    limit = (1 + 1e-6) * np.outer(lengths, longest)
-    if not (np.abs(product) <= limit).all():
+    longest: Array = np.sqrt(np.maximum(curvature, 0.0) + rounding)
+    if not (np.abs(told.products) <= (1 + 1e-6) * longest + told.lost).all():
         raise ProtocolError("its product is larger than its own variances allow.")
     return longest
 
 
 def _check_rest(
-    directions: Array, product: Array, opening: Opening, longest: Array
+    told: _Scaled, opening: Opening, lengths: Array, longest: Array
 ) -> None:
     """Refuse columns whose rest, across z = X v, closes no polygon.
 
@@ -110,67 +159,65 @@ def _check_rest(
     so none of them is longer than all others together; nor is v_j x_j longer than all
     others and z. For one feature it says that the product is the variance times v.
     """
-    lengths, d = _lengths(opening), opening.n_features
-    least = np.maximum(2 * opening.moments.variances[:d] - lengths**2, 0.0)
-    steps = np.abs(directions)
-    whole = steps * lengths[:, None]
-    others = (1 + _SIDE_ROUNDING) * (whole.sum(axis=0) + longest) - whole
-    far = steps * np.sqrt(least)[:, None] > others
-    size = _sizes(directions, lengths)
+    d = opening.n_features
+    variances = opening.moments.variances[:d] / lengths / lengths
+    least = np.maximum(2 * variances - 1.0, 0.0)[:, None]
+    steps = np.abs(told.vectors)
+    others = (1 + _SIDE_ROUNDING) * (steps.sum(axis=0) + longest) - steps
+    far = steps * np.sqrt(least) > others
+    size = np.linalg.norm(told.vectors, axis=0)
     unit = np.where(longest > 0, longest, np.inf)
-    along = (product / unit) ** 2
+    along = (told.products / unit) ** 2
     # What rounding can do to the square of a side; to the side, its root.
-    rounding = _SIDE_ROUNDING + 4 * _ROUNDING * d * (size / unit) ** 2
-    spread = np.outer(lengths**2, rounding)
-    shortest = np.sqrt(np.maximum(least[:, None] - along - spread, 0.0))
-    farthest = np.sqrt(np.maximum(lengths[:, None] ** 2 - along, 0.0) + spread)
+    spread = _SIDE_ROUNDING + 4 * _ROUNDING * d * (size / unit) ** 2
+    shortest = np.sqrt(np.maximum(least - along - spread, 0.0))
+    farthest = np.sqrt(np.maximum(1.0 - along, 0.0) + spread)
     sides, reach = steps * shortest, steps * farthest
     open_ = sides + reach > (1 + _SIDE_ROUNDING) * reach.sum(axis=0)
     if far.any() or open_.any():
         raise ProtocolError("its product is not that of its own variances.")
 
 
-def _check_factor(
-    opening: Opening, directions: Array, product: Array, lengths: Array
-) -> None:
+def _check_factor(told: _Scaled, opening: Opening, lengths: Array) -> None:
     factor = opening.factor
     if factor is None:
         return
-    R, size = factor.matrix(), _sizes(directions, lengths)
-    length = np.sqrt(np.maximum(_dots(directions, product), 0.0))
-    rough = R @ (directions * opening.deviations[:, None])
+    R, size = factor.matrix(), np.linalg.norm(told.vectors, axis=0)
+    # The factor has no column for what is all rounding; `_check_squares` has.
+    deviations = (opening.deviations / lengths)[:, None]
+    flat = np.abs(told.vectors * (deviations == 0)).sum(axis=0)
+    length = np.sqrt(np.maximum(_dots(told.vectors, told.products), 0.0))
+    rough = R @ (told.vectors * deviations)
     error = factor.error + _FACTOR_ROUNDING
-    near = np.abs(length - np.linalg.norm(rough, axis=0)) <= error * size
+    near = np.abs(length - np.linalg.norm(rough, axis=0)) <= error * size + flat
     # (R + E)'z - R'(z - E v), with z = (R + E) v, of which only R is known.
     columns = factor.column_errors + _FACTOR_ROUNDING
     slack = np.outer(columns, length) + error * np.outer(
         np.linalg.norm(R, axis=0) + _FACTOR_ROUNDING, size
     )
-    expected = opening.deviations[:, None] * (R.T @ rough)
-    entries = np.abs(product - expected) <= lengths[:, None] * slack
-    if not (near.all() and entries.all()):
+    expected = deviations * (R.T @ rough)
+    entries = np.abs(told.products - expected) <= slack + flat
+    if not (near.all() and (entries | (deviations == 0)).all()):
         raise ProtocolError("its product is not that of its own factor.")
 
 
-def _check_symmetric(
-    directions: Array, product: Array, told: Told, lengths: Array
-) -> None:
-    difference = np.abs(told.vectors.T @ product - told.products.T @ directions)
-    sizes = np.outer(told.sizes, _sizes(directions, lengths))
-    if not (difference <= _ROUNDING * lengths.size * sizes).all():
+def _check_symmetric(own: _Scaled, told: _Scaled) -> None:
+    difference = np.abs(told.vectors.T @ own.products - told.products.T @ own.vectors)
+    slack = _ROUNDING * len(own.vectors) * np.outer(told.sizes, own.sizes)
+    if not (difference <= slack).all():
         raise ProtocolError(
             "its product does not fit to those before: not the same rows, or not "
             "these rows at all."
         )
 
 
-def _check_together(told: Told, lengths: Array) -> None:
+def _check_together(told: _Scaled) -> None:
     """Several products are of one sum of squares: V'CV has no negative eigenvalue."""
     unit = 1.0 / np.where(told.sizes > 0, told.sizes, np.inf)
     squares = (told.vectors.T @ told.products) * unit * unit[:, None]
     if not np.isfinite(squares).all():
         raise ProtocolError("its products overflow in their own units.")
-    slack = _ROUNDING * lengths.size * len(squares)
+    slack = _ROUNDING * len(told.vectors) * len(squares)
     if not np.linalg.eigvalsh((squares + squares.T) / 2.0).min(initial=0.0) >= -slack:
         raise ProtocolError("its products are not those of one sum of squares.")
 
@@ -192,4 +239,7 @@ def _lengths(opening: Opening) -> Array:
 
 
 def _sizes(directions: Array, lengths: Array) -> Array:
-    return np.asarray(np.linalg.norm(directions * lengths[:, None], axis=0))
+    scale = _largest(directions)
+    scaled = directions / scale * lengths[:, None]
+    unit = _largest(scaled)
+    return np.asarray(np.linalg.norm(scaled / unit, axis=0) * unit * scale)

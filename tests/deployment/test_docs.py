@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from deployed import wait_until
 
-from fedridge_flwr.app.processes import free_ports, stop_process
+from fedridge_flwr.app.processes import free_ports, stop_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "deployment.md"
@@ -95,8 +95,7 @@ def newcomer(tmp_path: Path) -> Iterator[NewUser]:
     )
     user = NewUser(home)
     yield user
-    for terminal in reversed(user.terminals):
-        stop_process(terminal)
+    stop_processes(user.terminals)
 
 
 @pytest.mark.slow

@@ -386,3 +386,26 @@ def test_what_is_no_file_is_no_model(tmp_path: Path) -> None:
 def test_what_replies_to_no_question_of_this_round_is_no_answer(which: str) -> None:
     (case,) = some(round_cases(), which)
     assert {outcome_of(case, seed)[0] for seed in range(20)} == {"refused"}
+
+
+def test_a_wide_factor_of_few_rows_costs_no_wide_eigenvalues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Minutes of work for a message of some kilobytes, if p x p were decomposed."""
+    from fedridge_flwr import plausible
+
+    rng = np.random.default_rng(0)
+    rows = check_rows(rng.normal(size=(3, 400)), rng.normal(size=3))
+    sent = encode_rows(rows, "float64")
+    assert sent.kind == "factor"
+    widths, eigenvalues = [], plausible.eigvalsh
+
+    def eigvalsh(matrix: np.ndarray, **options: object) -> np.ndarray:
+        widths.append(len(matrix))
+        return eigenvalues(matrix, **options)
+
+    monkeypatch.setattr(plausible, "eigvalsh", eigvalsh)
+    monkeypatch.setattr(plausible, "dpstrf", None)
+    with pytest.raises(FedRidgeError, match="take more rows than there are"):
+        decode(sent.kind, list(sent.arrays.values()), 400, 1, count=2)
+    assert widths == [2]

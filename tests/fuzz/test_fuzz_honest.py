@@ -73,14 +73,15 @@ def test_no_honest_answer_is_refused(rows: tuple, is_sparse: bool) -> None:
     own = np.ones(n) if weight is None else weight
     weighted = (X * own[:, None]).T
     PlainStatistics.from_arrays(weighted @ X, weighted @ Y, n)
-    if 0 < np.abs(X).max() < 1e-140:
-        return  # their squares have no digits, and products are compared by them
     for factor in (True, False):
         opening = Opening.from_rows(checked, factor=factor)
         arrays = list(opening.to_arrays().values())
         Opening.from_arrays(arrays, d, t, count=n, factor=factor)
-        vectors = np.random.default_rng(n).normal(size=(d, 3))
-        check_product(opening, vectors, centred_product(checked, vectors))
+        # Directions of a fit are as small as its columns, or as large as one over them.
+        size = np.clip(np.abs(X).max(initial=0.0), 1e-150, 1e150)
+        for scale in (1.0, size, 1.0 / size):
+            vectors = scale * np.random.default_rng(n).normal(size=(d, 3))
+            check_product(opening, vectors, centred_product(checked, vectors))
 
 
 @pytest.mark.parametrize("n_rows", range(1, 17))
