@@ -5,7 +5,8 @@ many as were claimed at most, each of the same weight (rows beyond are given wei
 zero). It must have the weight, the means and the co-moments that were claimed, up to
 the rounding that the package allows for: of a co-moment 1e-6 of the deviations of its
 columns (float32: 6e-8 or 1.2e-7 more for each column) and 1e-12 of the raw second
-moments. For more than that it returns the reason; None means that all is well.
+moments; of a product also 1e-10 of the mean of a column, beside its deviation. For more
+than that it returns the reason; None means that all is well.
 """
 
 from __future__ import annotations
@@ -218,7 +219,8 @@ def _array(found: np.ndarray, draft: Any) -> str | None:
     # d = 1: the matrix is the variance, which is known.
     if d == 1:
         off = np.abs(found - m.variances[0] * V)
-        if (off > 1e-4 * length * np.abs(V) * length).any():
+        allowed = 1e-4 * length**2 + 1e-20 * raw  # the latter for a rounded mean
+        if (off > allowed * np.abs(V)).any():
             return "a product of another number than the variance"
     curvature = np.maximum(np.diagonal(M), 0.0) + np.diagonal(unit)
     if (np.abs(found) > 1.001 * np.outer(length, np.sqrt(curvature))).any():

@@ -60,8 +60,8 @@ def table(found: dict[str, Any]) -> str:
         return [[name, *(f"{c[head]:,}" for head in heads)] for name, c in rows.items()]
 
     words = (
-        f"{found['tried']:,} cases, of which {found['read']:,} reached a reader of ours, "
-        f"seeds from {found['seed']}, in "
+        f"{found['tried']:,} cases, of which {found['read']:,} reached a reader of "
+        f"ours, seeds from {found['seed']}, in "
         f"{found['seconds']:.0f} s of wall time; Python {found['python']}, NumPy "
         f"{found['numpy']}, Flower {found['flwr']}, {found['date']}."
     )

@@ -12,8 +12,8 @@ from fuzz_table import PAGE, RESULTS, render, write
 
 SHORT, FULL = 11, 400
 SEED = 0
-# Not those of the short run, on which readers and oracle were brought to agree.
-FULL_SEED = 1_000_000
+# Not those on which readers and oracle were brought to agree (0 and 1,000,000 on).
+FULL_SEED = 2_000_000
 
 
 def test_nothing_crashes_and_nothing_impossible_is_taken() -> None:
