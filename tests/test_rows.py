@@ -1,7 +1,8 @@
 """Rows as users hold them: every kind gives the same numbers, bad ones an error."""
 
-from __future__ import io
+from __future__ import annotations
 
+import io
 import re
 import traceback
 
