@@ -162,6 +162,7 @@ _GROWING = {
     "children_rss": "memory of processes that stay below them",
     "processes": "processes after a run",
     "database_bytes": "the SuperLink's database",
+    "database_log_bytes": "SQLite's log beside it",
     "homes_files": "files in all FLWR_HOME",
     "homes_bytes": "bytes in all FLWR_HOME",
     "temporary_files": "files in the temporary folder",

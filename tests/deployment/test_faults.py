@@ -23,9 +23,7 @@ TIMES = int(os.environ.get("FAULT_TIMES", "1"))
 EVERYBODY = range(N_SITES)
 ALL_WELL = "exact, all sites"
 WITHOUT = "exact without the site, which is named"
-REFUSED = (
-    "SuperLink: `POST /v1/fleet/... 401`; SuperNode: only `terminated gracefully.`"
-)
+ENDS = "the SuperNode is refused and ends; exact without it"
 
 
 @pytest.fixture(params=range(TIMES), autouse=True)
@@ -93,11 +91,11 @@ def test_supernode_that_hangs(faulty: Faulty, record: Record) -> None:
     with record.trying(fault) as found:
         faulty.hold("site-2")
         output = faulty.output()
-        run = faulty.submit(output, timeout=30.0)
+        run = faulty.submit(output, timeout=90.0)
         faulty.wait_until_asked("site-2")
         faulty.site("site-2").pause()
         report = faulty.end(run, output)
-        assert report["seconds"]["train"] < 30.0 + OVERHEAD
+        assert report["seconds"]["train"] < 90.0 + OVERHEAD
         faulty.check(output, report, 0, 1, 3, 4)
         found[fault] = (
             f"{WITHOUT}; in the next run again",
@@ -237,13 +235,14 @@ def test_clock_of_a_site(faulty: Faulty, record: Record, shift: int) -> None:
             assert_shifted(machine / "flwr-clientapp.time", shift)
             found[fault] = ALL_WELL, ""
             return
+        before = len(site.log)
         site.start()
         wait_until(lambda: not site.running, 120.0, "the end of the SuperNode")
+        reason = refusal(faulty, site.log[before:])
         assert_shifted(machine / "flower-supernode.time", shift)
-        assert_refused(faulty, "activate-node")
         output, report = faulty.run(min_sites=N_SITES - 1)
         faulty.check(output, report, 0, 1, 3, 4)
-        found[fault] = "the SuperNode is refused and ends; exact without it", REFUSED
+        found[fault] = ENDS, reason
 
 
 def test_clock_of_a_site_jumps(faulty: Faulty, record: Record) -> None:
@@ -253,12 +252,13 @@ def test_clock_of_a_site_jumps(faulty: Faulty, record: Record) -> None:
         site.stop()
         (machine / "shift").write_text("0")
         faulty.restart("site-2")
+        before = len(site.log)
         (machine / "shift").write_text("60")
         wait_until(lambda: not site.running, 120.0, "the end of the SuperNode")
-        assert_refused(faulty, "")
+        reason = refusal(faulty, site.log[before:])
         output, report = faulty.run(min_sites=N_SITES - 1)
         faulty.check(output, report, 0, 1, 3, 4)
-        found[fault] = "the SuperNode is refused and ends; exact without it", REFUSED
+        found[fault] = ENDS, reason
 
 
 @pytest.mark.parametrize("shift", [-7200, 7200])
@@ -270,15 +270,19 @@ def test_clock_of_the_server_app(faulty: Faulty, record: Record, shift: int) -> 
         output, report = faulty.run()
         assert_shifted(machine / "flwr-serverapp.time", shift)
         faulty.check(output, report, *EVERYBODY)
-        assert report["seconds"]["train"] < 60.0 + OVERHEAD
+        assert report["seconds"]["train"] < 120.0 + OVERHEAD
         found[fault] = ALL_WELL, ""
 
 
-def assert_refused(faulty: Faulty, what: str) -> None:
-    """The SuperLink tells of a 401, the site tells nothing."""
-    log = faulty.server_log()
-    assert any(what in line and line.endswith("401") for line in log.splitlines())
-    assert "terminated gracefully" in faulty.site("site-2").log[-600:]
+def refusal(faulty: Faulty, log: str) -> str:
+    """Return where the 401 is told: by the SuperLink, and at the site perhaps."""
+    server = faulty.server_log().splitlines()
+    assert any("/v1/fleet/" in line and line.endswith("401") for line in server)
+    assert "terminated gracefully" in log
+    at_the_site = (
+        "401 Unauthorized" if "401" in log else "only `terminated gracefully.`"
+    )
+    return f"status 401 in the SuperLink's log; in the SuperNode's {at_the_site}"
 
 
 def assert_shifted(file: Path, shift: float) -> None:

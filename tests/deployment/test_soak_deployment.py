@@ -115,7 +115,9 @@ def measure(federation: Federation) -> dict[str, int]:
         "supernodes_threads": nodes.threads,
         "children_rss": below.rss,
         "processes": len(processes(federation)) + len(children(federation)),
-        **files("database", folder.glob("state.db*")),
+        # SQLite's log has its own size, up to four megabytes, whatever is in it.
+        **files("database", [folder / "state.db"]),
+        **files("database_log", folder.glob("state.db-*")),
         **files("homes", folder.glob("home*")),
         **files("logs", [federation.logs]),
     }
@@ -144,7 +146,7 @@ def write_soak(rows: list[dict[str, float]]) -> None:
         measured[key] = {
             "first": values[0],
             "last": values[-1],
-            "per_run": round(float(slope), 3),
+            "per_run": round(float(slope), 3) or 0,
             "values": values,
         }
     found = {
