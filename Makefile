@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full deploy-demo test-deployment notebooks soak audit fuzz security readme clean
+  bench-full deploy-demo test-deployment notebooks soak soak-deployment \
+  record-faults audit fuzz security readme clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -20,6 +21,8 @@ help:
 	@echo "make bench      what it costs, as ratios against limits, minutes"
 	@echo "make bench-full the same with 10,000 clients and FedAvg of 500, half an hour"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
+	@echo "make soak-deployment   30 runs in one deployment, into docs/results, ten minutes"
+	@echo "make record-faults     all faults of a deployment three times, into docs/results"
 	@echo "make audit      attacks on the privacy with canaries, ten minutes"
 	@echo "make security   bandit, and known advisories of what is installed"
 	@echo "make fuzz       hostile answers and files, 100,000 of them, ten minutes"
@@ -84,6 +87,12 @@ test-deployment: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/test_soak.py
+
+soak-deployment: $(READY)
+	$(BIN)/python -m pytest -m soak -s tests/deployment/test_soak_deployment.py
+
+record-faults: $(READY)
+	FAULT_RECORD=1 FAULT_TIMES=3 $(BIN)/python -m pytest -s tests/deployment/test_faults.py
 
 audit: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/test_privacy_audit.py

@@ -283,7 +283,7 @@ def _check_targets(y: Any) -> Any:
     if _is_frame(y):
         if y.ndim == 2:
             _refuse_text_columns(y, None, "y")
-        elif not _is_numeric_dtype(y.dtype):
+        elif len(y) and not _is_numeric_dtype(y.dtype):
             raise DataError(f"y must be numeric, got dtype {y.dtype}.")
     elif _is_sparse(y):
         raise DataError("y must be dense, got a sparse matrix: use y.toarray().")

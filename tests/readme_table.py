@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 from fedridge_benchmarks.report import Results
 from fedridge_benchmarks.scaling import costs_of, table
@@ -59,7 +61,16 @@ SHOWN_FILES = (
     "sites/client_app_legacy.py",
     "sites/server_app_legacy.py",
 )
+FAULTS = (
+    "<!-- faults: written by `make readme` from docs/results -->",
+    "<!-- end of faults -->",
+)
+SOAK = (
+    "<!-- soak: written by `make readme` from docs/results -->",
+    "<!-- end of soak -->",
+)
 MEASURED = ROOT / "benchmarks" / "results"
+DEPLOYED = ROOT / "docs" / "results"
 TRAFFIC = ("<!-- traffic -->", "<!-- end of traffic -->")
 
 
@@ -158,7 +169,88 @@ def fuzz_page() -> None:
     PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
+def faults_table() -> str:
+    """Return what came of every fault, and where that was."""
+    found = json.loads((DEPLOYED / "faults.json").read_text("utf-8"))
+    lines = ["| fault | tried | outcome | s | what report or log say |"]
+    lines += ["| :--- | ---: | :--- | ---: | :--- |"]
+    for fault, row in found["faults"].items():
+        cells = [
+            fault,
+            str(row["tried"]),
+            "; or: ".join(row["outcomes"]),
+            f"{statistics.median(row['seconds']):.0f}",
+            "; or: ".join(row["reasons"]),
+        ]
+        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
+    table = "\n".join(lines)
+    return (
+        f"{table}\n\nSeconds are the median from the fault's preparation to the last "
+        "look at it, waiting included, on a busy machine of two cores with all of "
+        f"{found['sites']} sites on it. {_versions(found)}"
+    )
+
+
+_GROWING = {
+    "superlink_rss": "memory of the SuperLink",
+    "superlink_handles": "its open files",
+    "superlink_threads": "its threads",
+    "supernodes_rss": "memory of the SuperNodes, all",
+    "supernodes_handles": "their open files",
+    "supernodes_threads": "their threads",
+    "children_rss": "memory of processes that stay below them",
+    "processes": "processes after a run",
+    "database_bytes": "the SuperLink's database",
+    "database_log_bytes": "SQLite's log beside it",
+    "homes_files": "files in all FLWR_HOME",
+    "homes_bytes": "bytes in all FLWR_HOME",
+    "temporary_files": "files in the temporary folder",
+    "output_files": "files in the output folders",
+    "logs_bytes": "logs",
+    "seconds": "seconds of `flwr run`",
+}
+
+
+def soak_table() -> str:
+    """Return what grew over many runs on one SuperLink."""
+    found = json.loads((DEPLOYED / "soak.json").read_text("utf-8"))
+    rows = []
+    for key, told in _GROWING.items():
+        measured = found["measured"][key]
+        in_bytes = key.endswith(("_rss", "_bytes"))
+        sizes = [measured[k] for k in ("first", "last", "per_run")]
+        rows.append([told, *(_size(size, in_bytes) for size in sizes)])
+    last = f"after run {found['runs']}"
+    table = text_table(["", "after run 1", last, "more with each run"], rows)
+    return (
+        f"{table}\n\n{found['runs']} runs one after another, {found['sites']} sites; "
+        f"growth is the slope of a line through run {found['slope_from_run']} and all "
+        f"later ones. {_versions(found)}"
+    )
+
+
+def _size(size: float, in_bytes: bool) -> str:
+    if in_bytes:
+        return f"-{human_bytes(-size)}" if size < 0 else human_bytes(size)
+    return f"{size:.3g}"
+
+
+def _versions(found: dict[str, Any]) -> str:
+    told = ", ".join(f"{name} {v}" for name, v in found["versions"].items())
+    return f"Python {found['python']}, {told}."
+
+
+def write_deployment() -> None:
+    """Put faults and soak into their document."""
+    document = ROOT / "docs" / "faults.md"
+    text = document.read_text(encoding="utf-8")
+    text = put(text, FAULTS, f"\n{faults_table()}\n")
+    text = put(text, SOAK, f"\n{soak_table()}\n")
+    document.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
+    write_deployment()
     fuzz_page()
     readme, scaling = ROOT / "README.md", ROOT / "docs" / "scaling.md"
     text = readme.read_text(encoding="utf-8")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fakes import InProcessGrid
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+import fedridge_flwr
 from fedridge_flwr.flower import exchange
 from fedridge_flwr.flower.exchange import ask
 
@@ -71,3 +74,15 @@ def test_the_last_pause_ends_with_the_timeout(monkeypatch):
     monkeypatch.setattr(exchange.time, "sleep", grid.sleep)
     assert list(ask(grid, requests(grid), 7.0, "test")) == []
     assert grid.clock <= 7.0 + 2 * 0.5
+
+
+def test_nothing_waits_by_a_clock_that_may_be_set() -> None:
+    """Certificates and the ledger write dates down; nobody computes with them."""
+    package = Path(fedridge_flwr.__file__).parent
+    wall = re.compile(r"\btime\.time(_ns)?\(|\bfrom time import|\bdatetime\b.*\bnow\(")
+    looking = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if wall.search(file.read_text("utf-8"))
+    }
+    assert looking == {"app/credentials.py", "privacy/ledger.py"}

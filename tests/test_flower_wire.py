@@ -258,6 +258,13 @@ def test_sizes_measured_once_are_those_of_every_message() -> None:
             "'salary'",
         ),
         ("x" * 9999, "x" * 400),
+        (
+            "ClientAppException occurred. Message: cannot import name 'x' from "
+            "'fedridge_flwr' (/srv/site/fedridge_flwr/__init__.py)",
+            "cannot import name 'x' from 'fedridge_flwr': install the same "
+            "fedridge-flwr on both sides.",
+        ),
+        ("No module named 'pandas'", "No module named 'pandas'"),
     ],
 )
 def test_reasons_are_told_in_one_readable_line(raw: str | None, tidy: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import traceback
 
@@ -568,6 +569,11 @@ def test_an_empty_frame_is_an_empty_client_whatever_its_types():
     stats = from_data(pd.DataFrame(columns=["age", "bmi"]), pd.Series([], dtype=float))
     assert stats.count == 0
     assert stats.feature_names == ("age", "bmi")
+    # As pd.read_csv reads a file with a head and no rows: everything is an object.
+    frame = pd.read_csv(io.StringIO("age,bmi,y\n"))
+    assert from_data(frame[["age", "bmi"]], frame["y"]).count == 0
+    with pytest.raises(DataError, match="y must be numeric"):
+        from_data(pd.DataFrame({"age": [1.0]}), pd.Series(["old"]))
 
 
 def test_what_is_not_a_number_becomes_nan():

@@ -17,7 +17,7 @@ from fedridge_flwr.words import text_table
 
 from .federation import federation
 
-__all__ = ["Demo", "demo", "demo_table", "pooled_ridge", "write_sites"]
+__all__ = ["ALPHA", "Demo", "demo", "demo_table", "pooled_ridge", "write_sites"]
 
 APPS = Path(__file__).resolve().parent.parent
 ALPHA = 1.0
@@ -134,11 +134,11 @@ def write_sites(folder: Path, n_sites: int) -> list[Path]:
     return files
 
 
-def pooled_ridge(files: list[Path]) -> tuple[Any, float]:
+def pooled_ridge(files: list[Path], alpha: float = ALPHA) -> tuple[Any, float]:
     """Return scikit-learn's answer on all rows, as nobody has them outside a demo."""
     from sklearn.linear_model import Ridge
 
-    ridge = Ridge(alpha=ALPHA).fit(*_pooled(files))
+    ridge = Ridge(alpha=alpha).fit(*_pooled(files))
     return ridge.coef_, float(ridge.intercept_)
 
 

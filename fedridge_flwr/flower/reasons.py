@@ -21,6 +21,9 @@ _WRAPPERS = (
     re.compile(r"ClientAppException occurred\. Message: (.*)", re.DOTALL),
 )
 _ERROR_LINE = re.compile(r"^[\w.]*(Error|Exception)\b.*: ")
+_NOT_IMPORTED = re.compile(
+    r"(?:No module named|cannot import name) .*?\bfedridge_flwr\b[\w.]*['\"]?"
+)
 
 
 def one_line(text: object) -> str:
@@ -42,6 +45,12 @@ def tidy_reason(text: str | None) -> str:
     --------
     >>> tidy_reason("<class 'X'>:<'\x1b[36mray::run()\x1b[39m\n  File\nOSError: gone'>")
     'OSError: gone'
+
+    Where a client's app cannot even be imported, nobody but the server can say what to
+    do:
+
+    >>> tidy_reason("No module named 'fedridge_flwr'")
+    "No module named 'fedridge_flwr': install the same fedridge-flwr on both sides."
     """
     plain = _COLOUR.sub("", _cut(text or ""))
     for wrapper in _WRAPPERS:
@@ -49,7 +58,14 @@ def tidy_reason(text: str | None) -> str:
         plain = found.group(1) if found else plain
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     telling = [line for line in lines if _ERROR_LINE.match(line)] or lines
-    return one_line(telling[-1]) if telling else "no reason given"
+    if not telling:
+        return "no reason given"
+    missing = _NOT_IMPORTED.search(telling[-1])
+    if missing:
+        # What Flower adds is a path of the client's machine.
+        told = one_line(missing.group(0))
+        return f"{told}: install the same fedridge-flwr on both sides."
+    return one_line(telling[-1])
 
 
 def readable_error(error: Exception, share_names: bool) -> str:

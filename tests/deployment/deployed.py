@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedridge_deployment.demo import pooled_ridge
+from fedridge_deployment.demo import ALPHA, pooled_ridge
 from fedridge_deployment.federation import Federation
 
 from fedridge_flwr import RidgeModel
@@ -81,10 +81,10 @@ def read_report(output: Path) -> dict[str, Any]:
     return report
 
 
-def assert_pooled(output: Path, files: list[Path]) -> None:
+def assert_pooled(output: Path, files: list[Path], alpha: float = ALPHA) -> None:
     """The model is scikit-learn's on the pooled rows of these files."""
     model = RidgeModel.load(output / "model.json")
-    coef, intercept = pooled_ridge(files)
+    coef, intercept = pooled_ridge(files, alpha)
     scale = np.abs(coef).max()
     np.testing.assert_allclose(model.coef_, coef, rtol=0, atol=1e-12 * scale)
     assert model.intercept_ == pytest.approx(intercept, rel=1e-12)

@@ -1,7 +1,8 @@
 """The client of a test: waits at a gate, crashes, or answers as it is told.
 
 It is copied into the app of the sites, so that it runs in a real ClientApp process.
-``--node-config`` says what happens: `site` and `gate` (a folder), and `fault`.
+``--node-config`` says what happens: `site` and `gate` (a folder), and `fault`, which
+may be a file ``<site>.fault`` at the gate instead.
 """
 
 import os
@@ -18,21 +19,27 @@ from .data import load_data
 app = ClientApp()
 
 
-def _load_at_the_gate(context: Context) -> object:
+def _fault(context: Context) -> str:
     node = context.node_config
+    file = Path(str(node["gate"])) / f"{node['site']}.fault"
+    return file.read_text() if file.exists() else str(node.get("fault", ""))
+
+
+def _load_at_the_gate(context: Context) -> object:
+    node, fault = context.node_config, _fault(context)
     name, gate = str(node["site"]), Path(str(node["gate"]))
     (gate / f"{name}.asked").touch()
-    if node.get("fault") == "crash before":
+    if fault == "crash before":
         os._exit(1)
-    if node.get("fault") == "crash once" and not (gate / f"{name}.crashed").exists():
+    if fault == "crash once" and not (gate / f"{name}.crashed").exists():
         (gate / f"{name}.crashed").touch()
         os._exit(1)
-    if node.get("fault") == "raise":
+    if fault == "raise":
         raise ConnectionError("the database of this site is away")
     while (gate / f"{name}.hold").exists():
         time.sleep(0.05)
     rows = load_data(context)
-    if node.get("fault") == "crash during":
+    if fault == "crash during":
         os._exit(1)
     return rows
 
@@ -44,6 +51,6 @@ _ridge = ridge_client_app(_load_at_the_gate, min_rows=20)
 def train(message: Message, context: Context) -> Message:
     """Answer as FedRidge's own client does, if there is no fault."""
     reply = _ridge(message, context)
-    if context.node_config.get("fault") == "crash after":
+    if _fault(context) == "crash after":
         os._exit(1)
     return reply
