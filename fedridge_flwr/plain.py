@@ -140,7 +140,7 @@ def _as_float64(array: Any, name: str) -> Array:
     found = np.asarray(array)
     if found.dtype.kind not in "iuf":
         raise StatisticsError(f"{name} must be real numbers, not {found.dtype}.")
-    with np.errstate(over="ignore"):  # of a type with more digits
+    with np.errstate(over="ignore"):  # of longdouble, which users may hold
         numbers = found.astype(np.float64)
     if not np.isfinite(numbers).all():
         bad = int(np.count_nonzero(~np.isfinite(numbers)))

@@ -208,3 +208,23 @@ def test_the_deployment_tables_are_those_of_the_kept_demonstration() -> None:
     kept = Demo.load(ROOT / "docs" / "results" / "demo.json")
     assert kept.times_faster >= 5.0
     assert kept.methods[0].distance < 1e-12
+
+
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / folder / "README.md" for folder in ("simulations", "benchmarks")),
+    ROOT / "deployment" / "README.md",
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\(([^)#\s]+)", text)
+    gone = [
+        link
+        for link in links
+        if not link.startswith("http") and not (page.parent / link).exists()
+    ]
+    assert gone == []
