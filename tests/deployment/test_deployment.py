@@ -21,7 +21,7 @@ def test_one_site_killed_mid_run_and_the_model_is_that_of_the_others(
     deployed.federation.wait_for()
     deployed.hold("site-2")
     output = deployed.output()
-    config = {"min-sites": 3, "timeout": 20.0, "output-dir": str(output)}
+    config = {"min-sites": 3, "timeout": 45.0, "output-dir": str(output)}
     run = deployed.federation.submit(deployed.app, config)
     deployed.wait_until_asked("site-2")
     deployed.federation.sites["site-2"].kill()
@@ -37,7 +37,7 @@ def test_five_sites_one_killed_and_one_stopped(deployed: Deployed) -> None:
     names = [deployed.add(k) for k in range(5)]
     deployed.federation.wait_for()
     deployed.hold("site-3", "site-4")
-    output, timeout = deployed.output(), 40.0
+    output, timeout = deployed.output(), 90.0
     config = {"min-sites": 5, "timeout": timeout, "output-dir": str(output)}
     run = deployed.federation.submit(deployed.app, config)
     deployed.wait_until_asked("site-3", "site-4")
