@@ -174,7 +174,7 @@ def faults_table() -> str:
     found = json.loads((DEPLOYED / "faults.json").read_text("utf-8"))
     lines = ["| fault | tried | outcome | s | what report or log say |"]
     lines += ["| :--- | ---: | :--- | ---: | :--- |"]
-    for fault, row in found["faults"].items():
+    for fault, row in sorted(found["faults"].items(), key=_place):
         cells = [
             fault,
             str(row["tried"]),
@@ -184,11 +184,21 @@ def faults_table() -> str:
         ]
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     table = "\n".join(lines)
+    notes = "".join(f"\n\nA note on {note}" for note in found.get("notes", []))
     return (
         f"{table}\n\nSeconds are the median from the fault's preparation to the last "
         "look at it, waiting included, on a busy machine of two cores with all of "
-        f"{found['sites']} sites on it. {_versions(found)}"
+        f"{found['sites']} sites on it. {_versions(found)}{notes}"
     )
+
+
+_ORDER = ("ClientApp", "`load_data`", "SuperNode", "a site", "SuperLink", "ServerApp")
+_ORDER += ("two", "clock", "fedridge-flwr", "data")
+
+
+def _place(item: tuple[str, Any]) -> int:
+    """Return where a fault stands; those of one kind stay as they were recorded."""
+    return next(k for k, start in enumerate(_ORDER) if item[0].startswith(start))
 
 
 _GROWING = {
