@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
   bench-full deploy-demo test-deployment notebooks soak soak-deployment \
-  record-faults audit fuzz security readme clean
+  record-faults audit fuzz poisoning security readme clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -26,6 +26,7 @@ help:
 	@echo "make audit      attacks on the privacy with canaries, ten minutes"
 	@echo "make security   bandit, and known advisories of what is installed"
 	@echo "make fuzz       hostile answers and files, 100,000 of them, ten minutes"
+	@echo "make poisoning  which lies of clients are found, and false alarms; a minute"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
 	@echo "make readme     put what was measured into README.md"
 	@echo "make clean      remove the virtual environment and results"
@@ -106,6 +107,9 @@ security: $(VENV)/.security
 	  fedridge_flwr simulations/fedridge_simulations \
 	  benchmarks/fedridge_benchmarks deployment
 	$(BIN)/python tests/audit_dependencies.py
+
+poisoning: $(READY)
+	PYTHONPATH=simulations:benchmarks:deployment $(BIN)/python tests/poisoning.py
 
 fuzz: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/fuzz
