@@ -81,8 +81,6 @@ def names(value: Any, expected: int) -> list[str] | None:
         return None
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise ValueError("feature_names is not a list of text")
-    if not all(name.isprintable() for name in value):
-        raise ValueError("some feature_names are not printable")
     if len(value) != expected:
         raise ValueError(f"{len(value)} names for {expected} features")
     return value
