@@ -84,7 +84,7 @@ deploy-demo: $(READY)
 	$(DEPLOYMENT) --output-dir results/deployment
 
 test-deployment: $(READY)
-	$(BIN)/python -m pytest -m deployment tests/deployment
+	$(BIN)/python -m pytest -m "deployment and not soak" tests/deployment
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/test_soak.py

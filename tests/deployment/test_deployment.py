@@ -43,7 +43,9 @@ def test_five_sites_one_killed_and_one_stopped(deployed: Deployed) -> None:
     deployed.wait_until_asked("site-3", "site-4")
     deployed.federation.sites["site-3"].kill()
     deployed.federation.sites["site-4"].pause()
-    assert deployed.federation.finish(run) == "finished:completed"
+    status, logs = deployed.federation.finish(run), deployed.federation.logs
+    # A run that failed takes its log with it, unless it is told here.
+    assert status == "finished:completed", (logs / "superlink.log").read_text()[-4000:]
     report = read_report(output)
     assert report["seconds"]["train"] < timeout + 10.0
     assert set(report["failures"]) == deployed.ids("site-3", "site-4")

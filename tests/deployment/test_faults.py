@@ -279,9 +279,8 @@ def refusal(faulty: Faulty, log: str) -> str:
     server = faulty.server_log().splitlines()
     assert any("/v1/fleet/" in line and line.endswith("401") for line in server)
     assert "terminated gracefully" in log
-    at_the_site = (
-        "401 Unauthorized" if "401" in log else "only `terminated gracefully.`"
-    )
+    told = "401 Unauthorized"
+    at_the_site = told if told in log else "only `terminated gracefully.`"
     return f"status 401 in the SuperLink's log; in the SuperNode's {at_the_site}"
 
 
