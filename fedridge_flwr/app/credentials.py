@@ -122,7 +122,7 @@ def _check_hosts(hosts: Sequence[str]) -> None:
         if not good:
             raise FedRidgeError(
                 f"{host!r} is not a host: a name as in 'superlink.example.org' or an "
-                "address as in '10.0.0.1', without port and without 'https://'."
+                "address as in '10.0.0.1', without port or 'https' before it."
             )
 
 
