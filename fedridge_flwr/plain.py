@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 
 from .errors import StatisticsError
-from .plausible import LARGEST, check_moments, check_rank, check_symmetric
+from .plausible import (
+    LARGEST,
+    SMALLEST_SQUARE,
+    check_moments,
+    check_rank,
+    check_symmetric,
+)
 from .rows import Array
 from .statistics import SufficientStatistics, check_count, map_difference
 from .triangle import from_upper, upper_triangle
 
 __all__ = ["PlainStatistics"]
-
-_SMALLEST_SQUARE = 1e-310
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +73,7 @@ class PlainStatistics:
         full = _full_gram(gram, moment.shape[0], count)
         moment = moment.reshape(moment.shape[0], -1)
         # Of the targets nothing is known but that their squares do not overflow.
-        longest = np.sqrt(LARGEST) * np.sqrt(np.diagonal(full) + _SMALLEST_SQUARE)
+        longest = np.sqrt(LARGEST) * np.sqrt(np.diagonal(full) + SMALLEST_SQUARE)
         if (np.abs(moment) > longest[:, None]).any():
             raise StatisticsError("h is not zero where the features in G are.")
         return cls(count=count, gram=full, moment=moment)

@@ -15,6 +15,7 @@ from .triangle import diagonal_positions, lower_half
 
 __all__ = [
     "LARGEST",
+    "SMALLEST_SQUARE",
     "check_diagonal",
     "check_factor_rank",
     "check_moments",
@@ -26,7 +27,8 @@ __all__ = [
 
 LARGEST = 1e150
 _ROUNDING = 1e-6
-_SMALLEST_SQUARE = 1e-310
+SMALLEST_SQUARE = 1e-310
+"""Squares of numbers around 1e-160 lose their digits, or are zero."""
 
 
 def check_numbers(array: Any, dtype: type, size: int, what: str) -> NDArray[Any]:
@@ -184,5 +186,5 @@ def _rounding_of(diagonal: Array, raw_diagonal: Array, rounding: float) -> Array
     slack = _ROUNDING + diagonal.size * rounding
     # Squares of numbers around 1e-160 are rounded to zero, their products with others
     # are not.
-    found: Array = slack * diagonal + _ROUNDING**2 * raw_diagonal + _SMALLEST_SQUARE
+    found: Array = slack * diagonal + _ROUNDING**2 * raw_diagonal + SMALLEST_SQUARE
     return found

@@ -113,8 +113,8 @@ def demo(
 def write_sites(folder: Path, n_sites: int) -> list[Path]:
     """Write the diabetes rows as one CSV file per site, in units of deviations.
 
-    Sites differ as hospitals do: they are sorted by age, and none has half as many rows
-    as the next.
+    Sites differ as hospitals do: rows are sorted by age, and every site has more
+    of them than the one before.
     """
     import pandas as pd
     from sklearn.datasets import load_diabetes

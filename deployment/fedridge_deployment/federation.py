@@ -19,7 +19,7 @@ from fedridge_flwr.app.credentials import (
     write_credentials,
     write_node_key,
 )
-from fedridge_flwr.app.launch import toml_value
+from fedridge_flwr.app.launch import toml_pairs, toml_value
 from fedridge_flwr.app.processes import (
     exit_on_signals,
     flower_environment,
@@ -237,8 +237,11 @@ class Federation:
         self, app: Path, run_config: Mapping[str, object] | None
     ) -> list[str]:
         command = [tool("flwr"), "run", str(app), _CONNECTION]
-        pairs = [f"{k}={toml_value(v)}" for k, v in (run_config or {}).items()]
-        return [*command, "--run-config", " ".join(pairs)] if pairs else command
+        return (
+            [*command, "--run-config", toml_pairs(run_config)]
+            if run_config
+            else command
+        )
 
     def flwr(self, *arguments: str) -> Any:
         """Run a ``flwr`` command and return what it tells as JSON."""

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedridge_flwr.app.launch import toml_value
+from fedridge_flwr.app.launch import toml_pairs
 from fedridge_flwr.app.processes import free_ports, stop_processes, tool
 
 __all__ = ["Site"]
@@ -45,7 +45,6 @@ class Site:
     def start(self) -> None:
         """Start the SuperNode; it connects, and tries again where it cannot."""
         settings = {"data": str(self.data), **self.node_config}
-        pairs = [f"{key}={toml_value(value)}" for key, value in settings.items()]
         [port] = free_ports(1)
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
@@ -53,7 +52,7 @@ class Site:
                     tool("flower-supernode"),
                     *self.connection,
                     *("--host", "127.0.0.1", "--port", str(port)),
-                    *("--node-config", " ".join(pairs)),
+                    *("--node-config", toml_pairs(settings)),
                 ],
                 env=self.environment,
                 stdout=log,

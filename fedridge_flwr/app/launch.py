@@ -29,7 +29,7 @@ from .processes import (
     wait_until_healthy,
 )
 
-__all__ = ["LocalSuperLink", "local_superlink", "toml_value"]
+__all__ = ["LocalSuperLink", "local_superlink", "toml_pairs", "toml_value"]
 
 
 class LocalSuperLink:
@@ -59,8 +59,7 @@ class LocalSuperLink:
             f"num-supernodes={num_supernodes} client-resources-num-cpus=1",
         ]
         if run_config:
-            pairs = (f"{key}={toml_value(value)}" for key, value in run_config.items())
-            command += ["--run-config", " ".join(pairs)]
+            command += ["--run-config", toml_pairs(run_config)]
         output = stream(command, self.environment, timeout, echo)
         refuse_unfinished(self._last_status(), output)
         return output
@@ -120,6 +119,17 @@ def local_superlink() -> Iterator[LocalSuperLink]:
     finally:
         stop_processes([process])
         shutil.rmtree(home, ignore_errors=True)
+
+
+def toml_pairs(config: Mapping[str, object]) -> str:
+    """Return a run-config, or a node-config, as Flower's commands take it.
+
+    Examples
+    --------
+    >>> toml_pairs({"alpha": 0.5, "dataset": "digits"})
+    'alpha=0.5 dataset="digits"'
+    """
+    return " ".join(f"{key}={toml_value(value)}" for key, value in config.items())
 
 
 def toml_value(value: object) -> str:

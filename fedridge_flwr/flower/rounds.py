@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..costs import MOST_FEATURES
 from ..errors import ProtocolError
 from ..features import ColumnMoments
+from ..plausible import SMALLEST_SQUARE
 from ..questions import MODES, AskColumns, AskOpening, AskProduct, Limits, choose_mode
 from ..refine import Opening
 from ..rows import Array
@@ -39,7 +40,6 @@ COLUMNS, OPENING, PRODUCT = "columns", "opening", "product"
 _MODE, _BYTES, _FEATURES = "mode", "max-bytes", "max-features"
 _LARGEST = 1e200
 _ONE_ROW = 1e-6
-_SMALLEST_SQUARE = 1e-310
 
 _Rounds = AskColumns | AskOpening | AskProduct
 
@@ -148,7 +148,7 @@ def read_columns(
         )
     if count == 0 and found.weight:
         raise ProtocolError("sent moments of columns of no rows.")
-    rounding = (_ONE_ROW * found.means) ** 2 + _SMALLEST_SQUARE
+    rounding = (_ONE_ROW * found.means) ** 2 + SMALLEST_SQUARE
     if count == 1 and (found.variances > rounding).any():
         raise ProtocolError("sent variances of columns of one row.")
     return found

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ProtocolError
+from ..plausible import SMALLEST_SQUARE
 from ..rows import Array
 from .opening import Opening
 
@@ -24,9 +25,8 @@ _ROUNDING = 1e-9
 _MEAN_ROUNDING = 1e-10
 _FACTOR_ROUNDING = 1e-3
 _SIDE_ROUNDING = 4e-6
-# Squares of numbers around 1e-160 lose their digits, or are zero.
-_SMALLEST_SQUARE = 1e-310
-# So are products of such numbers with others; of less than this part, nothing is seen.
+# Products of small numbers lose their digits too. Where that may be more than the
+# second of these, nothing finer is looked at.
 _SMALLEST_PRODUCT = 1e-300
 _LOST = 1e-11
 
@@ -235,7 +235,7 @@ def _lengths(opening: Opening) -> Array:
     """Return the lengths of the client's columns, with what rounding may leave."""
     moments, d = opening.moments, opening.n_features
     rounding = _MEAN_ROUNDING**2 * moments.weight * moments.means[:d] ** 2
-    return np.asarray(np.sqrt(moments.variances[:d] + rounding + _SMALLEST_SQUARE))
+    return np.asarray(np.sqrt(moments.variances[:d] + rounding + SMALLEST_SQUARE))
 
 
 def _sizes(directions: Array, lengths: Array) -> Array:

@@ -24,7 +24,7 @@ from ..factors import (
     packed_factor,
     trapezoid_places,
 )
-from ..plausible import check_diagonal, check_numbers, check_weight
+from ..plausible import SMALLEST_SQUARE, check_diagonal, check_numbers, check_weight
 from ..rows import Array, Rows
 from ..statistics import SufficientStatistics, hash_names
 from .centred import FirstMoments, centred_rows, first_moments
@@ -35,7 +35,6 @@ __all__ = ["Opening", "head_length"]
 _ROUNDING = 1e-6
 _NORM_ROUNDING = 1e-3
 _LARGEST_SCALE = (1 + 1e-3) / 127
-_SMALLEST_SQUARE = 1e-310
 _NO_DIGITS = 1e-300
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -303,7 +302,7 @@ def _check_moments(moments: FirstMoments, count: int) -> None:
         raw = variances + weight * moments.means**2
     check_diagonal(variances, raw, "variances")
     # As if correlations were above 1; raw sums bound the rounding in centred ones.
-    rounding = _ROUNDING**2 * raw + _SMALLEST_SQUARE
+    rounding = _ROUNDING**2 * raw + SMALLEST_SQUARE
     size = np.sqrt(variances + rounding)
     limit = (1 + _ROUNDING) * np.outer(size[:d], size[d:])
     if (np.abs(moments.moment) > limit).any():
