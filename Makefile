@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
   bench-full deploy-demo test-deployment notebooks soak soak-deployment \
-  record-faults audit fuzz poisoning security readme clean
+  record-faults audit fuzz poisoning security readme docs docs-links wheel clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -28,7 +28,10 @@ help:
 	@echo "make fuzz       hostile answers and files, 100,000 of them, ten minutes"
 	@echo "make poisoning  which lies of clients are found, and false alarms; a minute"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
-	@echo "make readme     put what was measured into README.md"
+	@echo "make readme     put what was measured into README.md and docs/"
+	@echo "make docs       the documentation as a site, in docs/_build/html"
+	@echo "make docs-links the same, and ask every address outside whether it is there"
+	@echo "make wheel      build and check what would be published, in dist/"
 	@echo "make clean      remove the virtual environment and results"
 
 setup: $(READY)
@@ -119,7 +122,21 @@ notebooks: $(READY)
 	$(BIN)/python -m pytest --nbmake --overwrite notebooks/
 
 readme: $(READY)
-	PYTHONPATH=benchmarks:deployment $(BIN)/python tests/readme_table.py
+	PYTHONPATH=benchmarks:deployment $(BIN)/python tests/documents.py
+
+SITE := $(BIN)/python -m sphinx -W --keep-going -c docs
+
+docs: $(READY)
+	$(SITE) -q -b html . docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+docs-links: $(READY)
+	$(SITE) -b linkcheck . docs/_build/linkcheck
+
+wheel: $(READY)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) results
+	rm -rf $(VENV) results docs/_build dist

@@ -1,4 +1,4 @@
-"""Measure false alarms and detection of the screening; write docs/poisoning.md's table.
+"""Measure false alarms and detection of the screening, for the page on poisoning.
 
 ``python tests/poisoning.py`` measures (a minute, needs the shared data sets) and writes
 docs/results/poisoning.json; with ``--render`` it only puts the table into the page.
@@ -25,7 +25,7 @@ from fedridge_flwr.threads import one_blas_thread
 from fedridge_flwr.words import text_table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "poisoning.md"
+PAGE = ROOT / "docs" / "explanation" / "poisoning.md"
 RESULTS = ROOT / "docs" / "results" / "poisoning.json"
 FALSE_ALARMS = ("<!-- false alarms: written by tests/poisoning.py -->", "<!-- end -->")
 DETECTION = ("<!-- detection: written by tests/poisoning.py -->", "<!-- end -->")
@@ -338,7 +338,7 @@ def costs_in_words(results: dict[str, Any]) -> str:
 
 
 def render() -> None:
-    from readme_table import put
+    from documents import put
 
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     text = PAGE.read_text(encoding="utf-8")

@@ -187,16 +187,6 @@ def test_every_committed_number_is_on_the_right_side_of_its_limit():
     assert [ratio.what for ratio in ratios if not ratio.holds] == []
 
 
-def test_documents_show_the_committed_numbers():
-    from readme_table import BENCHMARKS, SCALING, scaling_table
-
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = readme.split(BENCHMARKS[0])[1].split(BENCHMARKS[1])[0]
-    assert shown.strip() == (COMMITTED / "table.md").read_text("utf-8").strip()
-    scaling = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-    assert scaling.split(SCALING[0])[1].split(SCALING[1])[0].strip() == scaling_table()
-
-
 def test_costs_behind_the_arithmetic_are_the_measured_ones():
     curves = Results.read(COMMITTED).curves
     costs, answers = costs_of(curves), curves["answers"]

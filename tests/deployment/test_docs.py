@@ -1,4 +1,4 @@
-"""docs/deployment.md, followed to the letter in an empty folder with a new HOME."""
+"""docs/how-to/deployment.md, followed to the letter in an empty folder, a new HOME."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deployed import wait_until
 from fedridge_flwr.app.processes import free_ports, stop_processes
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "deployment.md"
+DOCUMENT = ROOT / "docs" / "how-to" / "deployment.md"
 TERMINAL = "# in a terminal of its own"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results" / "fuzz.json"
-PAGE = ROOT / "docs" / "hostile-clients.md"
+PAGE = ROOT / "docs" / "explanation" / "hostile-clients.md"
 MARKS = (
     "<!-- fuzz: written by `make fuzz`, or `make readme` from docs/results -->",
     "<!-- end of fuzz -->",
@@ -87,7 +87,7 @@ def _label(case: dict[str, Any], key: str) -> str:
 
 def render(text: str) -> str:
     """Return the page with the table of the committed results."""
-    from readme_table import put
+    from documents import put
 
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     return put(text, MARKS, f"\n{table(found)}\n")

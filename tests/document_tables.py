@@ -1,12 +1,10 @@
-"""Put what was measured (run, alpha, experiments, benchmarks) into the documents."""
+"""What was measured, as the tables that README and docs/ show."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +15,10 @@ from fedridge_deployment.demo import Demo, demo_table
 from fedridge_flwr.words import human_bytes, text_table
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "results"
-TABLE = (
-    "<!-- table: written by `make readme` from the last `make run` -->",
-    "<!-- end of table -->",
-)
-EXPERIMENTS = (
-    "<!-- experiments: written by `make readme` from simulations/results -->",
-    "<!-- end of experiments -->",
-)
-BENCHMARKS = (
-    "<!-- benchmarks: written by `make readme` from benchmarks/results -->",
-    "<!-- end of benchmarks -->",
-)
-SCALING = (
-    "<!-- scaling: written by `make readme` from benchmarks/results -->",
-    "<!-- end of scaling -->",
-)
-PRIVACY = (
-    "<!-- privacy: written by `make readme` from simulations/results -->",
-    "<!-- end of privacy -->",
-)
-MODES = (
-    "<!-- modes: written by `make readme` from simulations/results -->",
-    "<!-- end of modes -->",
-)
-KERNELS = (
-    "<!-- kernels: written by `make readme` from simulations/results -->",
-    "<!-- end of kernels -->",
-)
-DEMO = (
-    "<!-- demo: written by `make readme` from docs/results -->",
-    "<!-- end of demo -->",
-)
-APP = (
-    "<!-- app: written by `make readme` from deployment/sites -->",
-    "<!-- end of app -->",
-)
+RUN = ROOT / "results"
+MEASURED = ROOT / "benchmarks" / "results"
+EXPERIMENTS = ROOT / "simulations" / "results"
+DEPLOYED = ROOT / "docs" / "results"
 SHOWN_FILES = (
     "sites/data.py",
     "sites/client_app.py",
@@ -61,31 +26,29 @@ SHOWN_FILES = (
     "sites/client_app_legacy.py",
     "sites/server_app_legacy.py",
 )
-FAULTS = (
-    "<!-- faults: written by `make readme` from docs/results -->",
-    "<!-- end of faults -->",
+# What a visitor asks first; all of them are in docs/reference/benchmarks.md.
+SHOWN_RATIOS = (
+    "FedAvg with 100 rounds against one FedRidge round, K=20",
+    "FedAvg with 100 rounds against one FedRidge round, K=500",
+    "one FedRidge round against a no-op round, K=10,000",
+    "distance of its coefficients to pooled scikit-learn, K=10,000",
+    "from_data against X.T @ X, 400,000 x 200, all threads",
+    "covtype",
+    "server's peak memory",
 )
-SOAK = (
-    "<!-- soak: written by `make readme` from docs/results -->",
-    "<!-- end of soak -->",
-)
-MEASURED = ROOT / "benchmarks" / "results"
-DEPLOYED = ROOT / "docs" / "results"
-TRAFFIC = ("<!-- traffic -->", "<!-- end of traffic -->")
 
 
-def put(text: str, marks: tuple[str, str], content: str) -> str:
-    """Return the text with this content between the marks."""
-    begin, end = marks
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    text, found = pattern.subn(lambda _: f"{begin}{content}{end}", text)
-    if found != 1:
-        raise SystemExit(f"the document has lost its place for {begin}")
-    return text
+def run_table() -> str | None:
+    """Return the table of the last `make run`, if there was one here."""
+    file = RUN / "table.md"
+    return file.read_text(encoding="utf-8").strip() if file.exists() else None
 
 
-def traffic() -> str:
-    report = json.loads((RESULTS / "alpha" / "report.json").read_text("utf-8"))
+def traffic() -> str | None:
+    """Return what choosing alpha cost in the last `make alpha`, if there was one."""
+    if not (RUN / "alpha" / "report.json").exists():
+        return None
+    report = json.loads((RUN / "alpha" / "report.json").read_text("utf-8"))
     chosen = report["selection"]
     rest = report["bytes_up"] - chosen["bytes_up"]
     return (
@@ -98,14 +61,14 @@ def traffic() -> str:
 
 def main_table() -> str:
     """Return the measured half of the baselines' tables, without the settings."""
-    file = ROOT / "simulations" / "results" / "baselines" / "table.md"
+    file = EXPERIMENTS / "baselines" / "table.md"
     tables = re.findall(r"(?:^\|.*\n)+", file.read_text(encoding="utf-8"), re.MULTILINE)
     return str(tables[-1]).strip()
 
 
 def privacy_table() -> str:
     """Return the table of the methods that are really private."""
-    file = ROOT / "simulations" / "results" / "privacy" / "table.md"
+    file = EXPERIMENTS / "privacy" / "table.md"
     text = file.read_text(encoding="utf-8").split("**Private:", 1)[-1]
     tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     return str(tables[0]).strip()
@@ -113,8 +76,12 @@ def privacy_table() -> str:
 
 def _tables(experiment: str, after: str) -> list[list[list[str]]]:
     """Return the tables below a heading, each as rows of cells, heads first."""
-    file = ROOT / "simulations" / "results" / experiment / "table.md"
-    text = file.read_text(encoding="utf-8").split(after, 1)[1]
+    file = EXPERIMENTS / experiment / "table.md"
+    return _rows(file.read_text(encoding="utf-8").split(after, 1)[1])
+
+
+def _rows(text: str) -> list[list[list[str]]]:
+    """Return the tables of a text, each as rows of cells, heads first."""
     found = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     tables = [[_cells(line) for line in each.splitlines()] for each in found]
     return [[rows[0], *rows[2:]] for rows in tables]
@@ -124,12 +91,9 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def modes_table(*, short: bool) -> str:
-    """Return all modes at the same rows; the short one is about those one may want."""
+def modes_table() -> str:
+    """Return all modes at the same rows."""
     heads, *rows = _tables("projection", "## All modes")[0]
-    if short:
-        rows = [r for r in rows if r[0] in ("equal", "i^-1", "i^-2") and r[1] != "cg"]
-        heads, rows = heads[:6], [row[:6] for row in rows]
     return text_table(heads, rows, text_columns=2)
 
 
@@ -142,31 +106,45 @@ def kernels_table() -> str:
     )
 
 
+def verdicts() -> str:
+    """Return the experiments and what came of each, with links from the top."""
+    heads, *rows = _rows((EXPERIMENTS / "REPORT.md").read_text("utf-8"))[0]
+    folder = EXPERIMENTS.relative_to(ROOT)
+    rows = [[row[0].replace("](", f"]({folder}/"), *row[1:]] for row in rows]
+    return text_table(heads, rows, len(heads))
+
+
+def benchmark_table(*, short: bool) -> str:
+    """Return what it costs; the short one is about what a visitor asks first."""
+    text = (MEASURED / "table.md").read_text(encoding="utf-8").strip()
+    if not short:
+        return text
+    heads, *rows = _rows(text)[0]
+    chosen = [row[:4] for row in rows if row[0].startswith(SHOWN_RATIOS)]
+    shown, machine = (
+        text_table(heads[:4], chosen, text_columns=2),
+        text.splitlines()[-1],
+    )
+    return f"{shown}\n\n{machine}"
+
+
 def scaling_table() -> str:
-    """Return the arithmetic of docs/scaling.md from the measured costs."""
+    """Return the arithmetic of docs/explanation/scaling.md from the measured costs."""
     return table(costs_of(Results.read(MEASURED).curves))
 
 
 def deployed_demo() -> str:
     """Return the table of the last demonstration that was kept."""
-    return demo_table(Demo.load(ROOT / "docs" / "results" / "demo.json"))
+    return demo_table(Demo.load(DEPLOYED / "demo.json"))
 
 
 def app_files() -> str:
-    """Return the files of the app that docs/deployment.md is about."""
+    """Return the files of the app that docs/how-to/deployment.md is about."""
     folder, shown = ROOT / "deployment" / "sites", []
     for name in SHOWN_FILES:
         code = (folder / name).read_text(encoding="utf-8").strip()
         shown.append(f"`{name}`:\n\n```python\n{code}\n```")
     return "\n\n".join(shown)
-
-
-def fuzz_page() -> None:
-    """Put the last full run of the fuzz into its page."""
-    sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
-    from fuzz_table import PAGE, render
-
-    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def faults_table() -> str:
@@ -248,50 +226,3 @@ def _size(size: float, in_bytes: bool) -> str:
 def _versions(found: dict[str, Any]) -> str:
     told = ", ".join(f"{name} {v}" for name, v in found["versions"].items())
     return f"Python {found['python']}, {told}."
-
-
-def write_deployment() -> None:
-    """Put faults and soak into their document."""
-    document = ROOT / "docs" / "faults.md"
-    text = document.read_text(encoding="utf-8")
-    text = put(text, FAULTS, f"\n{faults_table()}\n")
-    text = put(text, SOAK, f"\n{soak_table()}\n")
-    document.write_text(text, encoding="utf-8")
-
-
-def main() -> None:
-    write_deployment()
-    fuzz_page()
-    readme, scaling = ROOT / "README.md", ROOT / "docs" / "scaling.md"
-    text = readme.read_text(encoding="utf-8")
-    text = put(text, EXPERIMENTS, f"\n{main_table()}\n")
-    text = put(text, PRIVACY, f"\n{privacy_table()}\n")
-    text = put(text, MODES, f"\n{modes_table(short=True)}\n")
-    text = put(text, KERNELS, f"\n{kernels_table()}\n")
-    many = ROOT / "docs" / "high-dimension.md"
-    full = put(many.read_text("utf-8"), MODES, f"\n{modes_table(short=False)}\n")
-    many.write_text(full, encoding="utf-8")
-    benchmarks = (MEASURED / "table.md").read_text(encoding="utf-8").strip()
-    text = put(text, BENCHMARKS, f"\n{benchmarks}\n")
-    past = put(scaling.read_text(encoding="utf-8"), SCALING, f"\n{scaling_table()}\n")
-    scaling.write_text(past, encoding="utf-8")
-    text = put(text, DEMO, f"\n{deployed_demo()}\n")
-    deployment = ROOT / "docs" / "deployment.md"
-    guide = put(deployment.read_text("utf-8"), DEMO, f"\n{deployed_demo()}\n")
-    guide = put(guide, APP, f"\n{app_files()}\n")
-    deployment.write_text(guide, encoding="utf-8")
-    if (RESULTS / "table.md").exists() and (RESULTS / "alpha").exists():
-        table = (RESULTS / "table.md").read_text(encoding="utf-8").strip()
-        text = put(text, TABLE, f"\n{table}\n")
-        text = put(text, TRAFFIC, traffic())
-        docs = ROOT / "docs"
-        docs.mkdir(exist_ok=True)
-        shutil.copy(RESULTS / "comparison.png", docs / "comparison.png")
-        shutil.copy(RESULTS / "alpha" / "alpha.png", docs / "alpha.png")
-    else:
-        print("no results of 'make run' and 'make alpha' here: their part stays")
-    readme.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

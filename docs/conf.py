@@ -1,0 +1,76 @@
+"""Sphinx: the repository as it is read on a code host, as a site. `make docs`.
+
+The source folder is the repository itself and not docs/, so that every relative link,
+to a notebook, a table of results or a test, means the same here and there.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "fedridge_flwr"
+author = "The fedridge_flwr developers"
+copyright = "the fedridge_flwr developers, Apache-2.0"
+version = release = installed_version("fedridge-flwr")
+
+root_doc = "docs/index"
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/**/*.md",
+    "notebooks/*.ipynb",
+    "benchmarks/README.md",
+    "deployment/README.md",
+    "examples/README.md",
+    "simulations/README.md",
+    "simulations/results/*.md",
+    "simulations/results/**/*.md",
+]
+exclude_patterns = ["**/.venv", ".git", "results", "docs/_build", "**/.*"]
+
+extensions = [
+    "mathml",
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+autosummary_generate = False
+# Explicit names, or every misspelt reference is somebody else's problem.
+nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r".*")]
+
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_heading_anchors = 4
+html_math_renderer = "mathml"
+nb_execution_mode = "off"  # `make notebooks` and the tests execute them
+nb_merge_streams = True
+
+# `solve` in a docstring is a name of ours wherever there is one.
+default_role = "py:obj"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # numpydoc sections have them in words
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+napoleon_preprocess_types = False
+copybutton_exclude = ".linenos, .gp, .go"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "furo"
+html_title = f"fedridge_flwr {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+templates_path = ["_templates"]
+html_additional_pages = {"index": "to_docs.html"}
+html_theme_options = {"navigation_with_keys": True}
+html_show_sourcelink = False
+suppress_warnings = ["mystnb.unknown_mime_type"]
