@@ -51,7 +51,9 @@ class Alternative:
 class Recommendation:
     """What to use, why, and what the others cost; ``print`` it.
 
-    Attributes
+    Returned by `recommend`. The parameters are also the attributes.
+
+    Parameters
     ----------
     method : str
         "oneshot", "refine", "cg", "projection" or "iterative".
@@ -60,9 +62,24 @@ class Recommendation:
     reason : str
         Why.
     alternatives : tuple of Alternative
-        Every method, the recommended one among them.
+        Every method, the recommended one among them: ``method``, ``bytes_per_client``,
+        ``rounds``, ``exact`` and ``note`` of each.
     paper : str
         What the paper's rule of thumb says, and where the two differ.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import recommend
+    >>> advice = recommend(d=100, n=500, K=20)
+    >>> print(advice.method, "-", advice.reason)
+    oneshot - exact in one round, and 42.02 kB per client are within the budget of 8 MB.
+    >>> for each in advice.alternatives:
+    ...     print(f"{each.method:10}  {each.rounds:3}  {each.bytes_per_client:7,}")
+    oneshot       1   42,024
+    refine        7   17,790
+    cg          129  207,224
+    projection    1    7,224
+    iterative   200  323,200
     """
 
     method: str
@@ -102,25 +119,42 @@ def recommend(
 ) -> Recommendation:
     """Recommend a method for K clients of n rows and d features.
 
+    Nothing is measured on your data: bytes are counted, and rounds are those of
+    experiments with 1,000 features.
+
     Parameters
     ----------
-    d, n, K : int
-        Features, rows of each client, clients.
+    d : int
+        Number of features.
+    n : int
+        Number of rows of each client.
+    K : int
+        Number of clients.
     rounds : int, optional
         Rounds of communication that could be afforded; any number by default.
     epsilon : float, optional
         Privacy of every record that is wanted, if it is.
     spectrum : float, optional
-        Decay of the variances of the features, i^-spectrum in their principal
+        Decay of the variances of the features, ``i^-spectrum`` in their principal
         directions: 0 if all are alike, 1 (the default) or 2 if some are nearly
         dependent. Rounds are those to a relative error of 1e-10, and can be three
         times as many where a few directions carry everything.
     t : int
-        Targets.
+        Number of targets.
     budget : float
         Bytes per client up to which nothing beats one round.
     memory : float
         Bytes that the server has for matrices.
+
+    Returns
+    -------
+    Recommendation
+        The method, why, and what the others cost.
+
+    Raises
+    ------
+    FedRidgeError
+        If a size is not a whole number of at least 1, or a number is out of range.
 
     Notes
     -----
@@ -139,6 +173,7 @@ def recommend(
 
     Examples
     --------
+    >>> from fedridge_flwr import recommend
     >>> recommend(d=100, n=500, K=20).method
     'oneshot'
     >>> recommend(d=5000, n=500, K=20).method, recommend(5000, 500, 20, rounds=1).method

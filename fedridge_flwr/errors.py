@@ -22,15 +22,31 @@ _SHOWN = 6
 
 
 class FedRidgeError(ValueError):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose; a `ValueError`.
+
+    One ``except`` is enough for rows, statistics, messages, settings, singular systems,
+    too few clients and privacy.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import FedRidgeError, SufficientStatistics, solve
+    >>> stats = SufficientStatistics.from_data([[0.0], [1.0]], [1.0, 2.0])
+    >>> try:
+    ...     solve(stats, alpha=-1.0)
+    ... except FedRidgeError as error:
+    ...     print(error)
+    alpha must be a finite number, zero or more, got -1.0.
+    """
 
 
 class DataError(FedRidgeError):
     """Rows that cannot become statistics.
 
     The message names columns. Column names may be confidential, so a client that
-    does not share them sends `anonymous()` instead: the same sentence with column
-    numbers only. No message ever contains a value of the data.
+    does not share them sends `anonymous` instead: the same sentence with column
+    numbers only. No message of this package contains a value of the data. Raise one in
+    your own ``load_data`` to tell the server a reason: of any other exception it
+    learns the type and the line only.
 
     Parameters
     ----------
@@ -43,6 +59,14 @@ class DataError(FedRidgeError):
 
     Examples
     --------
+    >>> from fedridge_flwr import DataError, SufficientStatistics
+    >>> SufficientStatistics.from_data([[1.0, float("nan")]], [2.0])
+    Traceback (most recent call last):
+    fedridge_flwr.errors.DataError: X has 1 NaN or infinite value in column 1 \
+(1 of 1 rows). Remove or impute them before the fit.
+
+    One of your own:
+
     >>> error = DataError("NaN in {columns}", [1], names=["age", "income"])
     >>> print(error)
     NaN in column 1 ('income')
@@ -61,7 +85,7 @@ class DataError(FedRidgeError):
         super().__init__(self._fill(names))
 
     def anonymous(self) -> str:
-        """Return the message without column names."""
+        """Return the message with column numbers in place of names."""
         return self._fill(None)
 
     def _fill(self, names: Sequence[str] | None) -> str:
@@ -69,25 +93,96 @@ class DataError(FedRidgeError):
 
 
 class StatisticsError(FedRidgeError):
-    """Statistics that do not fit together, or that no rows can have."""
+    """Statistics that do not fit together, or that no rows can have.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import StatisticsError, SufficientStatistics
+    >>> one = SufficientStatistics.from_data([[1.0, 2.0]], [3.0])
+    >>> other = SufficientStatistics.from_data([[1.0, 2.0, 3.0]], [4.0])
+    >>> try:
+    ...     one + other
+    ... except StatisticsError as error:
+    ...     print(error)
+    2 features on one side, 3 on the other. Statistics merge only over the same \
+columns in the same order; bring every client to one schema.
+    """
 
 
 class ProtocolError(FedRidgeError):
-    """A message that is not what the protocol says."""
+    """A message that is not what the protocol says, or asks for what is not allowed.
+
+    A strategy does not raise it for a client's answer: it leaves the client out and
+    names it in ``report_.failures``.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import FeatureMap, ProtocolError
+    >>> try:
+    ...     FeatureMap.from_json('{"kind": "projection", "n_components": 0}')
+    ... except ProtocolError as error:
+    ...     print(error)
+    the feature map cannot be used: n_components must be a whole number from 1 to \
+1000000, got 0.
+    """
 
 
 class SingularSystemError(FedRidgeError):
-    """The data do not determine the coefficients."""
+    """The data do not determine the coefficients.
+
+    ``X'X + alpha I`` is singular, to rounding: columns are constant or dependent, or
+    there are fewer rows than coefficients, and `alpha` is zero or too small to help.
+    The message names the columns and the remedy.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import SingularSystemError, SufficientStatistics, solve
+    >>> X = [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
+    >>> stats = SufficientStatistics.from_data(X, [1.0, 2.0, 3.0])
+    >>> try:
+    ...     solve(stats, alpha=0.0)
+    ... except SingularSystemError as error:
+    ...     print(error)
+    the data do not determine the coefficients: column 1 is a linear function of \
+column 0. Remedy: use alpha > 0, or drop these columns.
+    >>> solve(stats, alpha=0.1).coef_.round(3)
+    array([0.198, 0.396])
+    """
 
 
 class NotEnoughClientsError(FedRidgeError):
-    """Fewer valid answers than the strategy was told to accept."""
+    """Fewer nodes or valid answers than the strategy was told to accept.
+
+    The message says how many there were, and of clients that were left out, why.
+
+    Examples
+    --------
+    The end of a round that nobody answered:
+
+    >>> from fedridge_flwr import FedRidge, NotEnoughClientsError
+    >>> strategy = FedRidge(alpha=1.0, min_train_nodes=3)
+    >>> try:
+    ...     strategy.aggregate_train(server_round=1, replies=[])
+    ... except NotEnoughClientsError as error:
+    ...     print(error)
+    0 valid answer(s), at least 3 needed.
+    """
 
 
 class PrivacyError(FedRidgeError):
     """Privacy that was not asked for properly, or is not granted.
 
     The message never depends on the data, so a client may send it.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import DifferentialPrivacy, PrivacyError
+    >>> try:
+    ...     DifferentialPrivacy(epsilon=1.0, delta=1e-5)
+    ... except PrivacyError as error:
+    ...     print(error)
+    x_norm_bound and y_bound must be given: the longest row of features and the \
+largest absolute target, from public knowledge and never from the data.
     """
 
 
@@ -96,15 +191,78 @@ class MissingBoundError(PrivacyError, TypeError):
 
 
 class PrivacyWarning(UserWarning):
-    """Less privacy, or less accuracy for it, than one may think."""
+    """Less privacy, or less accuracy for it, than one may think.
+
+    Among others: the paper's own noise, which is less than it claims, and a private
+    model whose coefficients are all 0 because the noise hides the data.
+
+    Examples
+    --------
+    Make it an error where nobody reads warnings:
+
+    >>> import warnings
+    >>> from fedridge_flwr import DifferentialPrivacy, PrivacyWarning
+    >>> bounds = {"x_norm_bound": 1.0, "y_bound": 1.0}
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", PrivacyWarning)
+    ...     DifferentialPrivacy(5.0, 1e-5, **bounds, calibration="paper")
+    Traceback (most recent call last):
+    fedridge_flwr.errors.PrivacyWarning: calibration="paper" claims epsilon 5 and \
+gives 6.82 at delta 1e-05: G and h leave together but are noised as if only one did, \
+by a formula that holds up to epsilon 1. Use it to repeat the paper, and for nothing \
+else.
+    """
 
 
 class IllConditionedWarning(UserWarning):
-    """More than half of the digits of the coefficients are lost to rounding."""
+    """More than half of the digits of the coefficients are lost to rounding.
+
+    The condition of the scaled system is above 1e8; or statistics came as float32, and
+    fewer than three digits are left.
+
+    Examples
+    --------
+    Make it an error where nobody reads warnings:
+
+    >>> import warnings
+    >>> from fedridge_flwr import IllConditionedWarning, SufficientStatistics, solve
+    >>> X = [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0 + 2e-5], [3.0, 3.0]]
+    >>> stats = SufficientStatistics.from_data(X, [1.0, 2.0, 3.0, 4.5])
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", IllConditionedWarning)
+    ...     solve(stats, alpha=0.0)
+    Traceback (most recent call last):
+    fedridge_flwr.errors.IllConditionedWarning: the system has condition 7.1e+10 \
+after scaling: about 11 of 16 digits of the coefficients are rounding. Drop nearly \
+dependent columns or raise alpha (now 0).
+    """
 
 
 class NotConvergedWarning(UserWarning):
-    """Conjugate gradients ended before they reached their tolerance."""
+    """Conjugate gradients ended before they reached their tolerance.
+
+    From ``solve(..., solver="cg")``, and from ``FedRidge(mode="refine")`` or ``"cg"``
+    when `max_rounds` are over.
+
+    Examples
+    --------
+    Columns that are mixtures of directions of very different variance:
+
+    >>> import warnings
+    >>> import numpy as np
+    >>> from fedridge_flwr import NotConvergedWarning, SufficientStatistics, solve
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 100)) * np.logspace(0, -4, 100)
+    >>> X = X @ rng.normal(size=(100, 100))
+    >>> stats = SufficientStatistics.from_data(X, X[:, 0] + rng.normal(size=500))
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", NotConvergedWarning)
+    ...     solve(stats, alpha=1e-3, solver="cg")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fedridge_flwr.errors.NotConvergedWarning: conjugate gradients ended after 400 \
+steps with a residual of ... where 1e-12 was wanted: the coefficients may be wrong by \
+1e+00 of their size. Use solver="cholesky" or raise alpha (now 0.001).
+    """
 
 
 def column_labels(columns: Sequence[int], names: Sequence[str] | None = None) -> str:

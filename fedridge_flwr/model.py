@@ -60,10 +60,30 @@ def _weighted_mean(rows: Rows, values: Callable[[Block], Array]) -> Array:
 
 
 class RidgeModel:
-    """Ridge regression: minimises ||y - phi(X) w - b||² + alpha ||w||².
+    """Ridge regression: minimises ``||y - phi(X) w - b||² + alpha ||w||²``.
 
-    Returned by `solve` and kept by the strategies as ``model_``. Without a feature map
-    phi(X) is X.
+    Returned by `solve` and kept by the strategies as ``model_``; there is no need to
+    make one by hand. Without a feature map ``phi(X)`` is X. With d features and t
+    targets the shapes are those of scikit-learn's Ridge.
+
+    Parameters
+    ----------
+    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy
+        Kept as the attribute of the same name with an underscore, see below.
+    fit_intercept : bool
+        Whether the intercept was fitted.
+    standardize : bool
+        Whether the penalty was on the coefficients of standardised features.
+    feature_names : sequence of str, optional
+        Names of the columns that `predict` takes.
+    alpha_chosen_by : str, optional
+        How alpha was chosen, in words.
+    feature_map : FeatureMap, optional
+        Map of the raw columns; needs `n_features_in`.
+    n_features_in : int, optional
+        Number of raw columns, where there is a map.
+    map_fingerprint : str, optional
+        Fingerprint of the map of the fit; a map that has another one is refused.
 
     Attributes
     ----------
@@ -76,19 +96,20 @@ class RidgeModel:
         The penalty used.
     alpha_chosen_by : str or None
         How it was chosen, if it was not given.
-    n_features_in_ : int
-        Number of columns that `predict` takes: raw ones, where there is a map.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of these columns; only there if they are known.
+    feature_names_in_ : ndarray of str
+        Names of the columns that `predict` takes; only there if they are known.
     feature_map : FeatureMap or None
         Map of the raw columns, which `predict` applies.
     map_fingerprint : str or None
         Fingerprint of the map that the statistics went through.
-    n_rows_, n_clients_ : int
-        How many rows and contributions the model stands on. Of a private model the
-        rows are noisy, or None.
-    condition_ : float
-        Estimated condition of the scaled system that was solved.
+    n_rows_ : int or None
+        How many rows the model stands on. Of a private model the number is noisy, or
+        None.
+    n_clients_ : int
+        How many contributions the model stands on.
+    condition_ : float or None
+        Estimated condition of the scaled system that was solved; None where it is not
+        known, as of a private model.
     r2_ : float or None
         R² on the training rows (mean over targets); None where the statistics do
         not tell.
@@ -102,6 +123,8 @@ class RidgeModel:
     >>> model = solve(stats, alpha=1.0)
     >>> model
     RidgeModel(alpha=1.0, 1 feature, 3 rows, 1 client, R²=0.8571)
+    >>> model.coef_.round(6), round(model.intercept_, 6)
+    (array([1.]), 1.333333)
     >>> model.predict([[3.0]]).round(6)
     array([4.333333])
     """
@@ -146,16 +169,31 @@ class RidgeModel:
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns that `predict` takes."""
+        """Number of columns that `predict` takes, raw ones where there is a map."""
         mapped = int(self.coef_.shape[-1])
         return mapped if self._n_features_in is None else self._n_features_in
 
     @property
     def coef_original_(self) -> Array:
-        """Coefficients of the raw columns, shape (d,) or (t, d): R w of a projection.
+        """Coefficients of the raw columns, shape (d,) or (t, d).
 
+        They are ``R w`` of a projection, and ``coef_`` without a map.
         ``X @ coef_original_.T + intercept_`` is what `predict` returns. Models with
-        other maps do not have it.
+        maps other than `GaussianProjection` do not have it (`AttributeError`).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fedridge_flwr import GaussianProjection, SufficientStatistics, solve
+        >>> X, y = np.eye(4), [1.0, 2.0, 3.0, 4.0]
+        >>> projection = GaussianProjection(2)
+        >>> stats = SufficientStatistics.from_data(X, y, feature_map=projection)
+        >>> model = solve(stats, alpha=1.0).with_feature_map(projection, 4)
+        >>> model.coef_.shape, model.coef_original_.shape
+        ((2,), (4,))
+        >>> by_hand = X @ model.coef_original_ + model.intercept_
+        >>> bool(np.allclose(by_hand, model.predict(X)))
+        True
         """
         if self.feature_map is None:
             return self.coef_
@@ -174,6 +212,9 @@ class RidgeModel:
     ) -> RidgeModel:
         """Return the same model on raw columns, which are mapped before they are used.
 
+        `solve` knows statistics only, and so only the fingerprint of the map behind
+        them; the strategies do this step by themselves.
+
         Parameters
         ----------
         feature_map : FeatureMap
@@ -182,6 +223,16 @@ class RidgeModel:
             Number of raw columns.
         feature_names : sequence of str, optional
             Names of the raw columns.
+
+        Returns
+        -------
+        RidgeModel
+            A copy; this model stays as it is.
+
+        Raises
+        ------
+        FedRidgeError
+            If it is not the map of the fit, or the model has a map already.
 
         Examples
         --------
@@ -229,12 +280,30 @@ class RidgeModel:
     # ---- use ------------------------------------------------------------------
 
     def predict(self, X: Any) -> Array:
-        """Return predictions of shape (n,) or (n, t).
+        """Return ``phi(X) w + b``: predictions of shape (n,), or (n, t).
 
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n, d)
-            Features, in the order of the fit.
+            Features, in the order of the fit; raw columns, where there is a map.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, t)
+            Predictions; (n,) for one target.
+
+        Raises
+        ------
+        DataError
+            If X has another number of columns or, as a data frame, other names or
+            another order, or NaN or infinite values.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SufficientStatistics, solve
+        >>> stats = SufficientStatistics.from_data([[0.0], [1.0]], [1.0, 3.0])
+        >>> solve(stats, alpha=0.0).predict([[2.0], [10.0]]).round(6)
+        array([ 5., 21.])
         """
         block = finite_block(X)
         self._check_columns(X, block.shape[1])
@@ -251,16 +320,72 @@ class RidgeModel:
         return predictions + self.intercept_
 
     def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
-        """Return mean squared error and R² on the given rows (mean over targets)."""
+        """Return mean squared error and R² on the given rows (mean over targets).
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, d)
+            Features, as `predict` takes them.
+        y : array of shape (n,) or (n, t)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Non-negative weights.
+
+        Returns
+        -------
+        Evaluation
+            A named tuple ``(mse, r2, n_rows)``; ``r2`` is NaN where y does not vary.
+
+        Raises
+        ------
+        DataError
+            If there are no rows, or they do not fit the model.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SufficientStatistics, solve
+        >>> stats = SufficientStatistics.from_data([[0.0], [1.0]], [1.0, 3.0])
+        >>> model = solve(stats, alpha=0.0)
+        >>> mse, r2, n_rows = model.evaluate([[2.0], [3.0]], [5.0, 8.0])
+        >>> round(mse, 6), round(r2, 6), n_rows
+        (0.5, 0.777778, 2)
+        """
         error, spread, n_rows = self._errors(X, y, sample_weight)
         defined = n_rows > 1 and bool(np.all(spread > 0))
         r2 = float(np.mean(1.0 - error / spread)) if defined else float("nan")
         return Evaluation(float(np.mean(error)), r2, n_rows)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R² of the predictions, as scikit-learn's `score` does.
+        """Return R² of the predictions, as ``score`` of scikit-learn's Ridge does.
 
-        Where y does not vary it is 1.0 for perfect predictions and 0.0 otherwise.
+        Where y does not vary it is 1.0 for perfect predictions and 0.0 otherwise; of
+        a single row it is NaN.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, d)
+            Features, as `predict` takes them.
+        y : array of shape (n,) or (n, t)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Non-negative weights.
+
+        Returns
+        -------
+        float
+            1 - (squared errors) / (squared deviations of y), mean over targets.
+
+        Raises
+        ------
+        DataError
+            If there are no rows, or they do not fit the model.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SufficientStatistics, solve
+        >>> stats = SufficientStatistics.from_data([[0.0], [1.0]], [1.0, 3.0])
+        >>> round(solve(stats, alpha=0.0).score([[2.0], [3.0]], [5.0, 8.0]), 6)
+        0.777778
         """
         errors = self._errors(X, y, sample_weight)
         if errors.n_rows < 2:
@@ -327,7 +452,9 @@ class RidgeModel:
     # ---- look -----------------------------------------------------------------
 
     def summary(self) -> str:
-        """Return a readable table of the fit.
+        """Return a readable table of the fit; ``print`` it.
+
+        Of many features the first are shown.
 
         Examples
         --------
@@ -426,10 +553,26 @@ class RidgeModel:
     # ---- keep -----------------------------------------------------------------
 
     def to_sklearn(self) -> Ridge | Pipeline:
-        """Return a fitted `sklearn.linear_model.Ridge` with these coefficients.
+        """Return a fitted ``sklearn.linear_model.Ridge`` with these coefficients.
 
-        With a feature map it is the last step of a `sklearn.pipeline.Pipeline`, whose
+        With a feature map it is the last step of a ``sklearn.pipeline.Pipeline``, whose
         first step is the map.
+
+        Returns
+        -------
+        Ridge or Pipeline
+            It predicts what this model predicts, and can be pickled and deployed like
+            any other estimator.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SufficientStatistics, solve
+        >>> stats = SufficientStatistics.from_data([[0.0], [1.0]], [1.0, 3.0])
+        >>> ridge = solve(stats, alpha=1.0).to_sklearn()
+        >>> ridge
+        Ridge()
+        >>> ridge.predict([[2.0]]).round(6)
+        array([3.])
         """
         if self.feature_map is None:
             return self._to_ridge()
@@ -460,7 +603,20 @@ class RidgeModel:
         Parameters
         ----------
         path : path-like
-            File to write; missing folders are made.
+            File to write; missing folders are made, and a file that is there is
+            replaced.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fedridge_flwr import RidgeModel, SufficientStatistics, solve
+        >>> stats = SufficientStatistics.from_data([[0.0], [1.0]], [1.0, 3.0])
+        >>> model = solve(stats, alpha=1.0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/model.json")
+        ...     same = RidgeModel.load(f"{folder}/model.json")
+        >>> bool((same.coef_ == model.coef_).all())
+        True
         """
         names = getattr(self, "feature_names_in_", None)
         content = {
@@ -495,10 +651,32 @@ class RidgeModel:
     def load(cls, path: str | os.PathLike[str]) -> RidgeModel:
         """Read a model written by `save`; what does not look like one is refused.
 
+        No pickle: a file from elsewhere can hold wrong numbers, but runs no code.
+
         Parameters
         ----------
         path : path-like
             File to read.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        FedRidgeError
+            If it is not a model, is damaged, or is of another version.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from fedridge_flwr import FedRidgeError, RidgeModel
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "model.json")
+        ...     _ = path.write_text('{"coef": [1.0]}')
+        ...     try:
+        ...         RidgeModel.load(path)
+        ...     except FedRidgeError as error:
+        ...         print(str(error).replace(str(path), "model.json"))
+        model.json is not a model written by RidgeModel.save.
         """
         try:
             content = strict_json(read_file(Path(path)))

@@ -24,19 +24,42 @@ __all__ = ["PlainStatistics"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlainStatistics:
-    """Gram matrix G = X'X and moments h = X'Y, merged by addition.
+    """Gram matrix ``G = X'X`` and moments ``h = X'Y``, merged by addition.
 
     This is what Algorithm 1 of the paper sends. It solves the problem without
-    intercept; the means, variances and Y'Y that an intercept, standardisation or R²
+    intercept; the means, variances and ``Y'Y`` that an intercept, standardisation or R²
     would need are not in it, and asking for them is an error that says so.
+
+    Make one with `from_arrays`, which checks what it is given. The parameters are also
+    the attributes; with d features and t targets:
+
+    Parameters
+    ----------
+    count : int
+        Number of rows.
+    gram : ndarray of shape (d, d)
+        The Gram matrix G.
+    moment : ndarray of shape (d, t)
+        The moments h.
+    n_clients : int
+        How many contributions were merged.
+    rounding : float
+        How far each correlation may be off, as in `SufficientStatistics`.
+    feature_map : str or None
+        Fingerprint of the feature map the rows went through.
+    n_features_in : int or None
+        Number of raw columns, where it is known.
 
     Examples
     --------
     >>> import numpy as np
-    >>> X, y = np.eye(3), np.ones(3)
+    >>> from fedridge_flwr import PlainStatistics, solve
+    >>> X, y = np.eye(3), np.array([1.0, 2.0, 3.0])
     >>> a = PlainStatistics.from_arrays(X.T @ X, X.T @ y, count=3)
     >>> (a + a).gram.diagonal()
     array([2., 2., 2.])
+    >>> solve(a + a, alpha=2.0, fit_intercept=False).coef_
+    array([0.5, 1. , 1.5])
     """
 
     count: int
@@ -59,6 +82,20 @@ class PlainStatistics:
             Moments.
         count : int
             Number of rows.
+
+        Raises
+        ------
+        StatisticsError
+            If no rows can have these sums: G is not symmetric or not positive
+            semi-definite, or of a higher rank than there are rows.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import PlainStatistics
+        >>> packed = [1.0, 0.5, 1.0]  # the upper triangle of [[1, .5], [.5, 1]]
+        >>> PlainStatistics.from_arrays(packed, [1.0, 1.0], count=2).gram
+        array([[1. , 0.5],
+               [0.5, 1. ]])
         """
         gram, moment = _as_float64(gram, "G"), _as_float64(moment, "h")
         count = check_count(count)
@@ -80,7 +117,13 @@ class PlainStatistics:
 
     @classmethod
     def from_statistics(cls, stats: SufficientStatistics) -> PlainStatistics:
-        """Keep of the full statistics only G and h."""
+        """Keep of the full statistics only G and h.
+
+        Parameters
+        ----------
+        stats : SufficientStatistics
+            Full statistics; the means, R² and names are gone afterwards.
+        """
         return cls(
             count=stats.count,
             gram=stats.gram,
@@ -129,7 +172,7 @@ class PlainStatistics:
 
     @property
     def feature_names(self) -> None:
-        """Names never travel in the plain form."""
+        """Always None, since names never travel in the plain form."""
         return None
 
     def __repr__(self) -> str:

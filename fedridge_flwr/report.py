@@ -68,7 +68,9 @@ def error_in_words(mode: str) -> str:
 class FitReport:
     """Account of one federated fit; ``print(report)`` shows it.
 
-    Attributes
+    Kept by the strategies as ``report_``. The parameters are also the attributes.
+
+    Parameters
     ----------
     participants : list of str
         Clients whose rows are in the model.
@@ -76,22 +78,29 @@ class FitReport:
         Clients that are not, and why.
     repeated : list of str
         Clients that answered more than once; they count once.
-    n_rows, n_features, n_targets : int
-        Size of the problem.
+    n_rows : int or None
+        Number of rows of all participants.
+    n_features : int
+        Number of features.
+    n_targets : int
+        Number of targets.
     alpha : float
         Penalty used.
-    bytes_up, bytes_down : int
-        Sizes of all messages as serialized.
+    bytes_up : int
+        Size of all messages to the server, as serialized.
+    bytes_down : int
+        Size of all messages from the server, as serialized.
     seconds : dict of str to float
         Time per phase.
     spectrum : Spectrum or None
-        The paper's run-time quantities.
+        The paper's run-time quantities: among others ``coverage``, the smallest
+        eigenvalue of G, and ``kappa``, the condition of ``G + alpha I``.
     wire_error : float or None
         Where some clients sent float32: estimate of what that moved the coefficients
         by, as a part of their size, 6e-8 times the condition of the system (1.2e-7
-        where clients had fewer rows than features). Size is
-        the norm of the effects of one standard deviation of each feature, or the
-        standard deviation of y where that is larger.
+        where clients had fewer rows than features). Size is the norm of the effects of
+        one standard deviation of each feature, or the standard deviation of y where
+        that is larger.
     fedavg_rounds : float or None
         Rounds of FedAvg on these clients that would cost as many bytes, measured.
     selection : dict or None
@@ -120,6 +129,34 @@ class FitReport:
         the failures instead, unless they are too many to tell who is right.
     screening : str
         What was compared to find them, and what was not and why.
+
+    Examples
+    --------
+    ``print(strategy.report_)`` after a fit that one clinic missed:
+
+    >>> from fedridge_flwr import FitReport
+    >>> report = FitReport(
+    ...     participants=["clinic-a", "clinic-b"],
+    ...     failures={"clinic-c": "no answer within 60 s"},
+    ...     n_rows=300,
+    ...     n_features=10,
+    ...     n_targets=1,
+    ...     alpha=1.0,
+    ...     bytes_up=2140,
+    ...     bytes_down=550,
+    ...     seconds={"wait": 0.1, "train": 1.25},
+    ... )
+    >>> print(report)
+    One-shot federated ridge
+      clients     2 in, 1 out
+      data        300 rows, 10 features, 1 target
+      alpha       1
+      bytes       2.14 kB up, 550 B down
+      seconds     wait 0.10, train 1.25
+      left out:
+        client clinic-c: no answer within 60 s
+    >>> report.to_dict()["failures"]
+    {'clinic-c': 'no answer within 60 s'}
     """
 
     participants: list[str]
@@ -149,7 +186,10 @@ class FitReport:
 
     @property
     def fedavg_rounds_paper(self) -> float:
-        """The paper's break-even (d + 5) / 4 (Corollary 2), which counts numbers."""
+        """The paper's break-even ``(d + 5) / 4`` (Corollary 2), which counts numbers.
+
+        Compare `fedavg_rounds`, which counts bytes as serialized.
+        """
         return (self.n_features + 5) / 4
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,7 +206,13 @@ class FitReport:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as JSON."""
+        """Write the report as JSON.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write; missing folders are made.
+        """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(self.to_json() + "\n", encoding="utf-8")

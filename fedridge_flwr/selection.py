@@ -49,14 +49,39 @@ Alphas = Sequence[float] | Literal["auto"]
 
 
 class GridEdgeWarning(UserWarning):
-    """The best alpha is the smallest or largest of the grid."""
+    """The best alpha is the smallest or largest of the grid.
+
+    A better one may be beyond. Also where the one-standard-error rule ends at the
+    largest. ``alphas="auto"`` extends the grid by itself, and warns only if that does
+    not help.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from fedridge_flwr import GridEdgeWarning, SufficientStatistics, select_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> y = X[:, 0] + rng.normal(size=60)
+    >>> parts = [SufficientStatistics.from_data(X[k::6], y[k::6]) for k in range(6)]
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", GridEdgeWarning)
+    ...     chosen = select_alpha(parts, [100.0, 1000.0])
+    >>> print(caught[0].message)
+    the best of 2 candidates is at the edge of the grid, 100 to 1e+03: extend it.
+    >>> select_alpha(parts, [0.1, 1.0, 10.0, 100.0]).alpha
+    1.0
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class AlphaSelection:
     """How alpha was chosen: every candidate, its loss, and the refitted model.
 
-    Attributes
+    Returned by `select_alpha` and kept by the strategies as ``selection_``. The
+    parameters are also the attributes.
+
+    Parameters
     ----------
     alpha : float
         The choice.
@@ -76,6 +101,25 @@ class AlphaSelection:
         "minimum" or "one standard error".
     model : RidgeModel
         The model at `alpha`, fitted on all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import SufficientStatistics, select_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> y = X[:, 0] + rng.normal(size=60)
+    >>> parts = {
+    ...     f"clinic-{k}": SufficientStatistics.from_data(X[k::3], y[k::3])
+    ...     for k in range(3)
+    ... }
+    >>> chosen = select_alpha(parts, [0.1, 1.0, 10.0, 100.0])
+    >>> chosen.alpha, chosen.mean.round(3)
+    (1.0, array([1.46 , 1.459, 1.48 , 1.734]))
+    >>> chosen.clients, chosen.losses.shape
+    (['clinic-0', 'clinic-1', 'clinic-2'], (3, 4))
+    >>> chosen.model.alpha_
+    1.0
     """
 
     alpha: float
@@ -98,7 +142,10 @@ class AlphaSelection:
         return last > 0 and (best in (0, last) or self.alpha == float(self.alphas[-1]))
 
     def describe(self) -> str:
-        """Return in one line how alpha was chosen."""
+        """Return in one line how alpha was chosen.
+
+        The model says the same, in ``alpha_chosen_by`` and in its summary.
+        """
         how = {
             "loco": f"leaving out {counted(len(self.clients), 'client')} in turn",
             "gcv": "generalized cross-validation",
@@ -125,7 +172,31 @@ class AlphaSelection:
         }
 
     def draw(self, path: str | os.PathLike[str]) -> None:
-        """Draw loss against alpha: mean, one-standard-error band, clients, choice."""
+        """Draw loss against alpha: mean, one-standard-error band, clients, choice.
+
+        Needs matplotlib, and no display.
+
+        Parameters
+        ----------
+        path : path-like
+            Image to write, in the format of its suffix (.png, .svg, .pdf); missing
+            folders are made.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from fedridge_flwr import SufficientStatistics, select_alpha
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.normal(size=(60, 4)), rng.normal(size=60)
+        >>> total = SufficientStatistics.from_data(X, X[:, 0] + y)
+        >>> chosen = select_alpha(total, method="gcv")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     figure = pathlib.Path(folder, "alpha.png")
+        ...     chosen.draw(figure)
+        ...     figure.exists()
+        True
+        """
         from pathlib import Path
 
         from matplotlib.figure import Figure
@@ -181,7 +252,40 @@ class AlphaSelection:
         fit_intercept: bool = True,
         standardize: bool = False,
     ) -> AlphaSelection:
-        """Choose by losses of the clients that answered, and refit on all rows."""
+        """Choose by losses of the clients that answered, and refit on all rows.
+
+        For losses that the clients counted themselves; `select_alpha` computes them
+        from statistics.
+
+        Parameters
+        ----------
+        total : SufficientStatistics
+            Statistics of all rows, which the model is fitted on.
+        alphas : ndarray of shape (a,)
+            Candidates, ascending.
+        losses : mapping of str to ndarray of shape (a,)
+            Mean squared error of the models of all others on each client's rows.
+        weights : mapping of str to float
+            Weight of each client's rows; clients of weight 0 do not count.
+        one_standard_error, fit_intercept, standardize : bool
+            As in `select_alpha`.
+
+        Raises
+        ------
+        StatisticsError
+            If no client answered, or an answer is not one finite loss per candidate.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fedridge_flwr import AlphaSelection, SufficientStatistics
+        >>> total = SufficientStatistics.from_data([[0.0], [1.0], [2.0]], [0, 1, 3])
+        >>> losses = {"a": np.array([0.5, 0.2]), "b": np.array([0.1, 0.2])}
+        >>> weights = {"a": 2.0, "b": 1.0}
+        >>> alphas = np.array([0.1, 1.0])
+        >>> AlphaSelection.from_losses(total, alphas, losses, weights).mean.round(3)
+        array([0.367, 0.2  ])
+        """
         clients = [client for client in losses if weights[client] > 0]
         if not clients:
             raise StatisticsError("no client counted its held-out losses.")
@@ -231,13 +335,15 @@ def select_alpha(
     """Choose the alpha that predicts rows of clients it has not seen best.
 
     Minimises over alpha the squared error on the rows of each client under the model
-    of all others (``method="loco"``), or n RSS / (n - df)² of the total
-    (``method="gcv"``), which needs no statistics of single clients.
+    of all others (``method="loco"``), or ``n RSS / (n - df)²`` of the total
+    (``method="gcv"``), which needs no statistics of single clients. Both follow from
+    the statistics: no row is read again.
 
     Parameters
     ----------
-    per_client : mapping or iterable of SufficientStatistics
-        Statistics by client; for "gcv" the total will do.
+    per_client : mapping or iterable of SufficientStatistics, or one of them
+        Statistics by client, names from a mapping and numbers otherwise; for "gcv" the
+        total will do.
     alphas : sequence of float or "auto"
         Positive candidates, or a grid over the spectrum of the Gram matrix, which is
         extended where the best one is at its edge.
@@ -253,13 +359,25 @@ def select_alpha(
     AlphaSelection
         The choice, the losses behind it, and the model refitted on all rows.
 
+    Raises
+    ------
+    StatisticsError
+        If fewer than two clients have rows ("loco"), or rows leave no degrees of
+        freedom at a candidate ("gcv").
+    FedRidgeError
+        If a candidate is not positive, or an argument is not what it may be.
+
     Warns
     -----
     GridEdgeWarning
         If the best of a given grid is its smallest or largest.
+    ClampedLossWarning
+        If losses are so small that rounding of the statistics hides them.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import SufficientStatistics, select_alpha
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 4))
     >>> y = X[:, 0] + rng.normal(size=60)
@@ -269,6 +387,11 @@ def select_alpha(
     1.0
     >>> chosen.describe()
     'leaving out 6 clients in turn, 4 candidates'
+
+    From the total alone:
+
+    >>> select_alpha(sum(parts), [0.1, 1.0, 10.0, 100.0], method="gcv").alpha
+    10.0
     """
     parts = _named(per_client)
     total: SufficientStatistics = sum(parts.values())  # type: ignore[assignment]

@@ -62,11 +62,11 @@ def solve(
     standardize: bool = False,
     solver: str = "cholesky",
 ) -> RidgeModel:
-    """Minimise ||Y - X W - b||² + alpha ||W||² over W and b, from statistics alone.
+    """Minimise ``||Y - X W - b||² + alpha ||W||²`` over W and b, from statistics alone.
 
     Parameters
     ----------
-    stats : SufficientStatistics
+    stats : SufficientStatistics or PlainStatistics
         Statistics of all rows, typically a sum over clients.
     alpha : float
         Penalty, zero or more; the paper's sigma, scikit-learn's alpha.
@@ -74,12 +74,12 @@ def solve(
         Whether there is an intercept b. It is never penalised.
     standardize : bool
         Penalise the coefficients of features scaled to unit variance, as a pipeline
-        of StandardScaler and Ridge does; `coef_` is in the original units.
+        of StandardScaler and Ridge does; ``coef_`` is in the original units.
     solver : {"cholesky", "cg"}
         "cg" takes conjugate gradients, for many features and a system of moderate
         condition: it needs no second matrix of d x d numbers and as many products with
         the one there is as the square root of the condition times about 14. Its
-        `condition_` is that of what the right-hand side can see.
+        ``condition_`` is that of what the right-hand side can see.
 
     Returns
     -------
@@ -90,6 +90,11 @@ def solve(
     ------
     SingularSystemError
         If the data do not determine the coefficients; it names the columns.
+    StatisticsError
+        If there are no rows, the statistics are noisy (use `solve_private`), or they
+        do not hold what is asked for.
+    FedRidgeError
+        If alpha or solver is not what it may be.
 
     Warns
     -----
@@ -116,11 +121,22 @@ def solve(
     Examples
     --------
     >>> import numpy as np
+    >>> from fedridge_flwr import SufficientStatistics, solve
     >>> X = np.array([[0.0], [1.0], [2.0]])
     >>> stats = SufficientStatistics.from_data(X, 3.0 * X[:, 0] + 1.0)
     >>> model = solve(stats, alpha=0.0)
     >>> round(model.coef_[0].item(), 12), round(model.intercept_, 12)
     (3.0, 1.0)
+
+    Four clients, and scikit-learn on their rows in one place:
+
+    >>> from sklearn.linear_model import Ridge
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
+    >>> clients = [SufficientStatistics.from_data(X[k::4], y[k::4]) for k in range(4)]
+    >>> model, pooled = solve(sum(clients), alpha=1.0), Ridge(alpha=1.0).fit(X, y)
+    >>> bool(np.allclose(model.coef_, pooled.coef_, rtol=1e-12))
+    True
     """
     alpha = check_alpha(alpha)
     if solver not in _SOLVERS:
@@ -143,19 +159,31 @@ def solve_path(
     """Solve for many alphas from one reduction of the system.
 
     Each solution is refined against its own system until it is as accurate as
-    `solve`; where that cannot be had (badly scaled columns), it *is* `solve`.
+    `solve`; where that cannot be had (badly scaled columns), it *is* `solve`. To choose
+    among them use `select_alpha`.
 
     Parameters
     ----------
-    stats : SufficientStatistics
+    stats : SufficientStatistics or PlainStatistics
         Statistics of all rows.
     alphas : sequence of float
         Penalties, in any order.
     fit_intercept, standardize : bool
         As in `solve`.
 
+    Returns
+    -------
+    list of RidgeModel
+        One model for each alpha, in the order of `alphas`.
+
+    Raises
+    ------
+    FedRidgeError
+        As in `solve`, for any of the alphas; also if there are none.
+
     Examples
     --------
+    >>> from fedridge_flwr import SufficientStatistics, solve_path
     >>> stats = SufficientStatistics.from_data([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0])
     >>> [round(m.coef_[0].item(), 6) for m in solve_path(stats, [0.0, 1.0, 1e9])]
     [1.5, 1.0, 0.0]

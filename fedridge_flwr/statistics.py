@@ -39,10 +39,14 @@ class SufficientStatistics:
         from_data(rows A) + from_data(rows B) == from_data(rows A and B)
 
     up to rounding, whatever the split, and ``(a + b) - b == a``. The centred form
-    C = sum w (z - mean)(z - mean)' keeps its digits where raw Gram matrices lose
-    them: features shifted by 1e6 cost raw sums 14 digits and this form 3.
+    ``C = sum w (z - mean)(z - mean)'`` keeps its digits where raw Gram matrices lose
+    them: features shifted by 1e6 cost raw sums 14 of the 16 digits of the
+    coefficients, and this form four.
 
-    Attributes
+    Make them with `from_data` or `from_batches`; ``sum([...])`` adds up any number.
+    The parameters below are also the attributes; with d features and t targets:
+
+    Parameters
     ----------
     count : int
         Number of rows.
@@ -50,12 +54,12 @@ class SufficientStatistics:
         Sum of the sample weights (equal to `count` without weights).
     means : ndarray of shape (d + t,)
         Weighted means of [X Y].
-    comoment : ndarray of shape (d + t, d + t)
-        Centred co-moments of [X Y].
     triangle : ndarray
-        Their upper triangle, row by row: what is kept, merged and sent.
-    n_features, n_targets : int
-        d and t.
+        Upper triangle of `comoment`, row by row: what is kept, merged and sent.
+    n_features : int
+        Number of features d.
+    n_targets : int
+        Number of targets t.
     feature_names : tuple of str or None
         Names of the features, where known.
     feature_hash : str or None
@@ -66,8 +70,9 @@ class SufficientStatistics:
         What rounding cut off the means. It keeps merging many unlike clients exact,
         and stays behind when statistics are packed.
     rounding : float
-        How far each correlation may be off: 6e-8 where some of the rows came as float32
-        (`compact`), 1.2e-7 where as a factor in float32 (`trapezoid`), otherwise 0.
+        How far each correlation may be off: 6e-8 where some of the rows came as
+        float32, 1.2e-7 where they came as a factor in float32 (clients with fewer rows
+        than features), otherwise 0.
     feature_map : str or None
         Fingerprint of the feature map the rows went through. The d features are then
         the mapped ones, the names those of the raw columns.
@@ -81,7 +86,8 @@ class SufficientStatistics:
     ======================  ====================================================
     no rows (empty client)  the neutral element: merging it changes nothing
     one row                 means are the row, co-moments are zero; such
-                            statistics *are* the row, see ``min_rows``
+                            statistics *are* the row, see ``min_rows`` of
+                            `ridge_client_app`
     constant column         zero variance; only ``alpha=0`` cannot be solved
     n < d                   fine, the sum over clients is what has to suffice
     d = 1                   X must still be 2-D, of shape (n, 1)
@@ -93,6 +99,7 @@ class SufficientStatistics:
     Examples
     --------
     >>> import numpy as np
+    >>> from fedridge_flwr import SufficientStatistics
     >>> X, y = np.arange(12.0).reshape(6, 2) ** 2, np.arange(6.0)
     >>> a = SufficientStatistics.from_data(X[:2], y[:2])
     >>> b = SufficientStatistics.from_data(X[2:], y[2:])
@@ -151,16 +158,37 @@ class SufficientStatistics:
         feature_map : FeatureMap, optional
             Map of the features; only a block of mapped rows exists at any time.
 
+        Raises
+        ------
+        DataError
+            If X is not 2-D, rows and targets do not match, or there are NaN, infinite
+            or non-numeric values; it names the columns and never quotes a value.
+
         Examples
         --------
+        >>> from fedridge_flwr import SufficientStatistics
         >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0]).means
         array([2., 3.])
+
+        A weight of 2 is a row that is there twice:
+
+        >>> twice = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0], [2, 1])
+        >>> twice.count, twice.total_weight, twice.gram.round(6).tolist()
+        (2, 3.0, [[11.0]])
         """
         return cls.from_rows(map_rows(check_rows(X, y, sample_weight), feature_map))
 
     @classmethod
     def from_rows(cls, rows: Rows) -> SufficientStatistics:
-        """Return the statistics of rows that `check_rows` has checked."""
+        """Return the statistics of rows that ``rows.check_rows`` has checked.
+
+        `from_data` does both steps.
+
+        Parameters
+        ----------
+        rows : Rows
+            Checked rows, perhaps behind a feature map.
+        """
         return cls(
             count=rows.n_rows,
             feature_names=rows.feature_names,
@@ -181,14 +209,29 @@ class SufficientStatistics:
         Parameters
         ----------
         batches : iterable of (X, y) or (X, y, sample_weight)
-            Batches with the same columns.
+            Batches with the same columns; each is forgotten before the next.
         feature_map : FeatureMap, optional
             Map of the features.
 
+        Returns
+        -------
+        SufficientStatistics
+            Those of all rows together, to rounding; they count as one client.
+
+        Raises
+        ------
+        StatisticsError
+            If there are no batches, one is not a tuple, or their columns differ.
+
         Examples
         --------
-        >>> batches = (([[float(i)]], [2.0 * i]) for i in range(100))
-        >>> SufficientStatistics.from_batches(batches)
+        >>> import numpy as np
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> def read():  # a database cursor, a Parquet file, pandas with chunksize ...
+        ...     for start in range(0, 100, 10):
+        ...         X = np.arange(start, start + 10.0).reshape(-1, 1)
+        ...         yield X, 2.0 * X[:, 0]
+        >>> SufficientStatistics.from_batches(read())
         SufficientStatistics(100 rows, 1 feature, 1 target)
         """
         total: RunningTotal | None = None
@@ -260,7 +303,25 @@ class SufficientStatistics:
         )
 
     def with_feature_names(self, names: Sequence[str]) -> SufficientStatistics:
-        """Return the same statistics under these names of the raw columns."""
+        """Return the same statistics under these names of the raw columns.
+
+        Parameters
+        ----------
+        names : sequence of str
+            One for each raw column, in order.
+
+        Raises
+        ------
+        StatisticsError
+            If their number, or the hash that came with the statistics, is another.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> stats = SufficientStatistics.from_data([[1.0, 5.0]], [2.0])
+        >>> stats.with_feature_names(["age", "bmi"]).feature_names
+        ('age', 'bmi')
+        """
         if self.n_features_in not in (None, len(names)):
             raise StatisticsError(
                 f"{len(names)} feature names for {self.n_features_in} features."
@@ -274,7 +335,7 @@ class SufficientStatistics:
 
     @cached_property
     def comoment(self) -> Array:
-        """Centred co-moments of [X Y], shape (d + t, d + t)."""
+        """Centred co-moments ``C`` of [X Y], shape (d + t, d + t)."""
         full = from_upper(self.triangle, self.means.size)
         full.setflags(write=False)
         return full
@@ -306,25 +367,28 @@ class SufficientStatistics:
 
     @property
     def gram(self) -> Array:
-        """The paper's G = X'X, shape (d, d), with weights X'WX."""
+        """The paper's Gram matrix ``G = X'X``, shape (d, d); with weights ``X'WX``.
+
+        Put together again from co-moments and means.
+        """
         means = self.feature_means
         return self.centred_gram + self.total_weight * np.outer(means, means)
 
     @property
     def moment(self) -> Array:
-        """The paper's h = X'Y, shape (d, t)."""
+        """The paper's ``h = X'Y``, shape (d, t); with weights ``X'WY``."""
         outer = np.outer(self.feature_means, self.target_means)
         return self.centred_moment + self.total_weight * outer
 
     @property
     def target_gram(self) -> Array:
-        """Y'Y, shape (t, t)."""
+        """Sums of squares and products ``Y'Y`` of the targets, shape (t, t)."""
         means = self.target_means
         return self.centred_target_gram + self.total_weight * np.outer(means, means)
 
     @property
     def variances(self) -> Array:
-        """Weighted variances of the features (divisor: total weight), shape (d,)."""
+        """Weighted variances of the features by the total weight, shape (d,)."""
         if self.total_weight == 0.0:
             return np.zeros(self.n_features)
         return np.diagonal(self.centred_gram) / self.total_weight
@@ -332,10 +396,18 @@ class SufficientStatistics:
     # ---- packing --------------------------------------------------------------
 
     def to_array(self) -> Array:
-        """Pack into one float64 vector of (1+d+t)(2+d+t)/2 numbers.
+        """Pack into one float64 vector of ``(1+d+t)(2+d+t)/2`` numbers.
 
-        It is the upper triangle, row by row, of [[weight, means], [., comoment]].
+        It is the upper triangle, row by row, of ``[[weight, means], [., comoment]]``.
         The row count and the feature names are not in it.
+
+        Examples
+        --------
+        Weight, means of x and y, and the co-moments xx, xy, yy:
+
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 5.0]).to_array()
+        array([2. , 2. , 3.5, 2. , 3. , 4.5])
         """
         width = self.means.size
         packed = np.empty(packed_length(self.n_features, self.n_targets))
@@ -364,8 +436,10 @@ class SufficientStatistics:
         ----------
         array : ndarray of float64
             The packed vector.
-        n_features, n_targets : int
-            d and t.
+        n_features : int
+            Number of features d.
+        n_targets : int
+            Number of targets t.
         count : int, optional
             Number of rows; by default the total weight, which then must be whole.
         feature_names : sequence of str, optional
@@ -386,6 +460,7 @@ class SufficientStatistics:
 
         Examples
         --------
+        >>> from fedridge_flwr import SufficientStatistics
         >>> stats = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0])
         >>> back = SufficientStatistics.from_array(stats.to_array(), 1, 1)
         >>> (back.to_array() == stats.to_array()).all().item()

@@ -27,12 +27,15 @@ _MOST_NUMBERS = 2**26
 
 @dataclass(frozen=True)
 class FeatureMap(ABC):
-    """A map of rows x -> phi(x), the same wherever it is built.
+    """A map of rows ``x -> phi(x)``, the same wherever it is built.
 
-    It is fixed by its kind, its sizes, its seed and its parameters. Random numbers are
-    drawn from ``PCG64(SeedSequence([seed, number of the kind, sizes...]))`` as float64,
-    in the order in which the class names them. Maps are applied one after another
-    with ``|``.
+    This is what all maps have in common: make a `GaussianProjection`, a
+    `RandomFourierFeatures`, `NeuralTangentFeatures`, `PolynomialMap` or `Standardize`,
+    or read one with `from_text`. Maps are applied one after another with ``|``.
+
+    A map is fixed by its kind, its sizes, its seed and its parameters. Random numbers
+    are drawn from ``PCG64(SeedSequence([seed, number of the kind, sizes...]))`` as
+    float64, in the order in which the class names them.
 
     Notes
     -----
@@ -40,7 +43,7 @@ class FeatureMap(ABC):
     input                         result
     ============================  =====================================================
     no rows                       no rows, with as many columns as the map makes
-    frame, sparse X               dense float64
+    frame, sparse X               dense float64, unless the map leaves rows as they are
     NaN, inf                      `DataError` naming the raw columns
     values that overflow          `DataError`
     ``needs_data``                an error until `resolve` has put numbers in place
@@ -49,6 +52,7 @@ class FeatureMap(ABC):
 
     Examples
     --------
+    >>> from fedridge_flwr import FeatureMap
     >>> feature_map = FeatureMap.from_text("fourier 200 gamma=0.1 seed=3")
     >>> feature_map
     RandomFourierFeatures(n_components=200, gamma=0.1, seed=3)
@@ -71,12 +75,37 @@ class FeatureMap(ABC):
     # ---- use ------------------------------------------------------------------
 
     def transform(self, X: Any) -> Any:
-        """Return phi of every row: float64 of shape (n, D), dense unless phi is x.
+        """Return ``phi(x)`` of every row: float64 of shape (n, D).
+
+        Dense, unless the map leaves a sparse X as it is.
 
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n, d)
             Raw columns.
+
+        Returns
+        -------
+        ndarray or sparse matrix of shape (n, D)
+            The mapped rows; D is `n_features_out` of d.
+
+        Raises
+        ------
+        DataError
+            If X has NaN or infinite values, or values whose features overflow.
+        FedRidgeError
+            If the map still waits for data (`needs_data`).
+
+        Examples
+        --------
+        >>> from fedridge_flwr import PolynomialMap, Standardize
+        >>> PolynomialMap(2).transform([[2.0, 3.0]])
+        array([[2., 3., 4., 6., 9.]])
+        >>> Standardize().transform([[2.0, 3.0]])
+        Traceback (most recent call last):
+        fedridge_flwr.errors.FedRidgeError: standardize has no numbers yet: give \
+means and scales, let FedRidge agree on them in a first round, or resolve() it with \
+the ColumnMoments of all rows.
         """
         block = finite_block(X)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -90,13 +119,35 @@ class FeatureMap(ABC):
         return mapped
 
     def map_block(self, X: Any) -> Any:
-        """Return phi of float64 rows, dense or CSR, whose values nobody has checked."""
+        """Return ``phi(x)`` of float64 rows, dense or CSR, as they are.
+
+        Values are not checked; `transform` does that.
+        """
         self.refuse_unresolved()
         self.n_features_out(X.shape[1])
         return X if self.is_identity(X.shape[1]) else self._apply(X)
 
     def n_features_out(self, n_features_in: int) -> int:
-        """Return how many columns D the map makes of d; sizes are checked here."""
+        """Return how many columns D the map makes of d; sizes are checked here.
+
+        Parameters
+        ----------
+        n_features_in : int
+            Number of raw columns d.
+
+        Raises
+        ------
+        DataError
+            If the map does not fit d columns, or would make too many.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import NeuralTangentFeatures, PolynomialMap
+        >>> PolynomialMap(2).n_features_out(10)
+        65
+        >>> NeuralTangentFeatures(50).n_features_out(10)
+        600
+        """
         n_features_in = check_size(n_features_in, "the number of columns")
         width = self._width(n_features_in)
         if width > LARGEST_SIZE:
@@ -111,7 +162,7 @@ class FeatureMap(ABC):
         return self.n_features_out(n_features_in)
 
     def is_identity(self, n_features_in: int) -> bool:
-        """Whether phi(x) is x for rows of this many columns; it is then skipped."""
+        """Whether ``phi(x)`` is x for rows of this many columns; it is then skipped."""
         return False
 
     @abstractmethod
@@ -120,12 +171,29 @@ class FeatureMap(ABC):
 
         Examples
         --------
+        >>> from fedridge_flwr import FeatureMap
         >>> FeatureMap.from_text("projection 5").describe(20)
         'projection of 20 columns to 5, seed 0'
         """
 
     def kernel(self, X: Any, Z: Any) -> Array:
-        """Return the kernel k(x, z) that phi(x)'phi(z) approximates, shape (n, m)."""
+        """Return the kernel ``k(x, z)`` that ``phi(x)'phi(z)`` approximates.
+
+        Parameters
+        ----------
+        X, Z : array, data frame or sparse matrix of shape (n, d) and (m, d)
+            Raw columns.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            The kernel between every row of X and every row of Z.
+
+        Raises
+        ------
+        FedRidgeError
+            If the map does not approximate a kernel.
+        """
         raise FedRidgeError(
             f"{self.kind} does not approximate a kernel: take the inner products of "
             "transform(X)."
@@ -141,6 +209,12 @@ class FeatureMap(ABC):
         ----------
         n_features_in : int
             Number of raw columns d.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import PolynomialMap
+        >>> PolynomialMap(2).to_sklearn(3)
+        PolynomialFeatures(include_bias=False)
         """
         from .estimator import FeatureMapTransformer
 
@@ -167,6 +241,7 @@ class FeatureMap(ABC):
 
         Examples
         --------
+        >>> from fedridge_flwr import FeatureMap
         >>> one, other = (FeatureMap.from_text(f"projection 2 seed={s}") for s in "12")
         >>> one.fingerprint(5) == other.fingerprint(5)
         False
@@ -179,7 +254,7 @@ class FeatureMap(ABC):
 
     @property
     def needs_data(self) -> bool:
-        """Whether a rule such as gamma="scale" waits for means and variances."""
+        """Whether a rule such as ``gamma="scale"`` waits for means and variances."""
         return False
 
     def refuse_unresolved(self) -> None:
@@ -194,6 +269,22 @@ class FeatureMap(ABC):
         ----------
         columns : ColumnMoments
             Means and variances of the raw columns over all clients.
+
+        Returns
+        -------
+        FeatureMap
+            A map without rules; this one itself if it has none.
+
+        Examples
+        --------
+        `FedRidge` does this by itself, in a small first round.
+
+        >>> import numpy as np
+        >>> from fedridge_flwr import RandomFourierFeatures
+        >>> from fedridge_flwr.features import ColumnMoments
+        >>> columns = ColumnMoments(100.0, np.array([0.0, 1.0]), np.array([0.25, 0.25]))
+        >>> RandomFourierFeatures(50, gamma="scale").resolve(columns)
+        RandomFourierFeatures(n_components=50, gamma=1.0, seed=0)
         """
         return self
 
@@ -208,6 +299,7 @@ class FeatureMap(ABC):
 
         Examples
         --------
+        >>> from fedridge_flwr import FeatureMap
         >>> FeatureMap.from_text("fourier 200 gamma=0.1").to_json()
         '{"gamma":0.1,"kind":"fourier","n_components":200,"seed":0}'
         """
@@ -234,6 +326,7 @@ class FeatureMap(ABC):
 
         Examples
         --------
+        >>> from fedridge_flwr import FeatureMap
         >>> FeatureMap.from_json('{"kind":"polynomial","degree":2}')
         PolynomialMap(degree=2, interaction_only=False)
         """
@@ -249,10 +342,16 @@ class FeatureMap(ABC):
         ----------
         text : str
             For example "projection 50", "fourier 200 gamma=0.1 seed=3", "tangent 40",
-            "polynomial 2", "standardize | fourier 500 gamma=scale".
+            "polynomial 2", ``"standardize | fourier 500 gamma=scale"``.
+
+        Raises
+        ------
+        FedRidgeError
+            If it is not understood; the message lists what is known.
 
         Examples
         --------
+        >>> from fedridge_flwr import FeatureMap
         >>> FeatureMap.from_text("standardize | polynomial 2").describe(3)
         '3 standardised columns, then 9 powers and products of 3 columns, degree 2'
         """

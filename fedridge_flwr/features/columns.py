@@ -20,14 +20,25 @@ _LARGEST = 1e150
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnMoments:
-    """Weight W, means m and variances v = sum w (x - m)² / W of every raw column.
+    """Weight W, means m and variances ``v = sum w (x - m)² / W`` of every raw column.
 
-    What clients send so that rules which need data are agreed on: 1 + 2d numbers.
-    They obey the law of statistics, ``from_rows(A) + from_rows(B) == from_rows(A and
-    B)`` up to rounding, by the update of Chan, Golub and LeVeque.
+    What clients send so that rules which need data are agreed on: 1 + 2d numbers. They
+    obey the law of statistics::
+
+        from_rows(A) + from_rows(B) == from_rows(A and B)
+
+    up to rounding, by the update of Chan, Golub and LeVeque.
+
+    Parameters
+    ----------
+    weight : float
+        Sum of the weights W; the number of rows where there are none.
+    means, variances : ndarray of shape (d,)
+        Of every column; the divisor of variances is W.
 
     Examples
     --------
+    >>> from fedridge_flwr.features import ColumnMoments
     >>> from fedridge_flwr.rows import check_rows
     >>> a = ColumnMoments.from_rows(check_rows([[1.0], [3.0]], [0.0, 0.0]))
     >>> b = ColumnMoments.from_rows(check_rows([[8.0]], [0.0]))
@@ -59,7 +70,18 @@ class ColumnMoments:
 
     @classmethod
     def from_rows(cls, rows: Rows) -> ColumnMoments:
-        """Return the moments of the features of checked rows, read block by block."""
+        """Return the moments of the features of checked rows, read block by block.
+
+        Parameters
+        ----------
+        rows : Rows
+            Rows, as ``fedridge_flwr.rows.check_rows`` returns them.
+
+        Raises
+        ------
+        DataError
+            If there are NaN or infinite values, or values that overflow.
+        """
         zero = cls(0.0, np.zeros(rows.n_features), np.zeros(rows.n_features))
         with np.errstate(over="ignore", invalid="ignore"):
             parts = (_of_block(block.X, block.weight) for block in rows.blocks())
@@ -113,6 +135,8 @@ class ColumnMoments:
 
         Examples
         --------
+        >>> import numpy as np
+        >>> from fedridge_flwr.features import ColumnMoments
         >>> ColumnMoments.from_array(np.array([2.0, 5.0, 6.0, 1.0, 0.0])).means
         array([5., 6.])
         """

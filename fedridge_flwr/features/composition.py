@@ -17,12 +17,12 @@ _MOST_MAPS = 8
 
 @dataclass(frozen=True)
 class Composition(FeatureMap):
-    """phi(x) = phi_k(... phi_2(phi_1(x))), written ``phi_1 | phi_2 | ...``.
+    """``phi(x) = phi_k(... phi_2(phi_1(x)))``, written ``phi_1 | phi_2 | ...``.
 
     Parameters
     ----------
     maps : tuple of FeatureMap
-        The maps in order; compositions among them are taken apart.
+        The maps in order, two to eight; compositions among them are taken apart.
 
     Examples
     --------
@@ -30,6 +30,8 @@ class Composition(FeatureMap):
     >>> both = Standardize(means=[1.0], scales=[2.0]) | PolynomialMap(2)
     >>> both.transform([[5.0]])
     array([[2., 4.]])
+    >>> [each.kind for each in both.maps]
+    ['standardize', 'polynomial']
     """
 
     maps: tuple[FeatureMap, ...]
@@ -128,7 +130,7 @@ class Composition(FeatureMap):
         return last.kernel(left, right)
 
     def to_sklearn(self, n_features_in: int) -> Any:
-        """Return a fitted `sklearn.pipeline.Pipeline` of the maps."""
+        """Return a fitted ``sklearn.pipeline.Pipeline`` of the maps."""
         from sklearn.pipeline import Pipeline
 
         steps = []

@@ -20,23 +20,26 @@ __all__ = ["RandomFourierFeatures"]
 
 @dataclass(frozen=True)
 class RandomFourierFeatures(FeatureMap):
-    """phi(x) = sqrt(2/D) cos(x W + b), with W ~ N(0, 2 gamma) and b ~ U(0, 2 pi).
+    """``phi(x) = sqrt(2/D) cos(x W + b)``, ``W ~ N(0, 2 gamma)``, ``b ~ U(0, 2 pi)``.
 
-    phi(x)'phi(z) approximates exp(-gamma |x - z|²) with an error of order D^(-1/2)
-    (Rahimi and Recht). Random numbers: W of shape (d, D), row by row, then b (D,).
+    ``phi(x)'phi(z)`` approximates the Gaussian kernel ``exp(-gamma |x - z|²)`` with an
+    error of order ``D^(-1/2)`` (Rahimi and Recht), so ridge regression on them is about
+    kernel ridge regression. Random numbers: W of shape (d, D), row by row, then b (D,).
 
     Parameters
     ----------
     n_components : int
         Number of features D.
     gamma : float or "scale"
-        Width of the kernel; "scale" is 1 / (d X.var()) over the entries of all
+        Sharpness of the kernel; "scale" is ``1 / (d X.var())`` over the entries of all
         clients, as in scikit-learn.
     seed : int
         Seed of W and b.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import RandomFourierFeatures
     >>> feature_map = RandomFourierFeatures(4000, gamma=0.5)
     >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 2.0]])
     >>> phi = feature_map.transform(X)
@@ -63,7 +66,7 @@ class RandomFourierFeatures(FeatureMap):
 
     @property
     def needs_data(self) -> bool:
-        """Whether gamma is "scale" and no number yet."""
+        """Whether gamma is ``"scale"`` and no number yet."""
         return isinstance(self.gamma, str)
 
     def refuse_unresolved(self) -> None:
@@ -76,7 +79,7 @@ class RandomFourierFeatures(FeatureMap):
             )
 
     def resolve(self, columns: ColumnMoments) -> RandomFourierFeatures:
-        """Return the same map with gamma = 1 / (d X.var()) in place of "scale"."""
+        """Return the same map with ``gamma = 1 / (d X.var())`` in place of "scale"."""
         if not self.needs_data:
             return self
         if columns.weight == 0.0:
@@ -94,7 +97,7 @@ class RandomFourierFeatures(FeatureMap):
         )
 
     def kernel(self, X: Any, Z: Any) -> Array:
-        """Return exp(-gamma |x - z|²)."""
+        """Return the Gaussian kernel ``exp(-gamma |x - z|²)``."""
         from scipy.spatial.distance import cdist
 
         left, right = (
@@ -105,7 +108,7 @@ class RandomFourierFeatures(FeatureMap):
         return np.asarray(np.exp(-self._gamma() * squares))
 
     def to_sklearn(self, n_features_in: int) -> Any:
-        """Return a fitted `sklearn.kernel_approximation.RBFSampler`."""
+        """Return a fitted ``sklearn.kernel_approximation.RBFSampler``."""
         from sklearn.kernel_approximation import RBFSampler
 
         W, b = self.numbers(n_features_in)

@@ -16,10 +16,38 @@ __all__ = ["MappedRows", "map_rows"]
 
 @dataclass(frozen=True)
 class MappedRows(Rows):
-    """Rows [phi(X) Y] with weights: the raw rows, mapped as they are read.
+    """Rows ``[phi(X) Y]`` with weights: the raw rows, mapped as they are read.
 
     No more than a block of mapped rows exists at any time. Names are those of the raw
-    columns, and so are the columns that a `DataError` names.
+    columns, and so are the columns that a `DataError` names. Made by `map_rows`; the
+    parameters are also the attributes.
+
+    Parameters
+    ----------
+    X, Y, weight
+        Of the raw rows.
+    n_rows, n_targets : int
+        Of the raw rows.
+    n_features : int
+        Number of mapped columns.
+    feature_names : tuple of str or None
+        Names of the raw columns.
+    raw : Rows
+        The raw rows.
+    feature_map : FeatureMap
+        The map.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import PolynomialMap
+    >>> from fedridge_flwr.features import map_rows
+    >>> from fedridge_flwr.rows import check_rows
+    >>> rows = map_rows(check_rows([[2.0], [3.0]], [0.0, 1.0]), PolynomialMap(2))
+    >>> rows.n_features_in, rows.n_features
+    (1, 2)
+    >>> next(rows.blocks()).X
+    array([[2., 4.],
+           [3., 9.]])
     """
 
     raw: Rows
@@ -27,7 +55,7 @@ class MappedRows(Rows):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the mapped X is sparse: only where the map leaves it as it is."""
+        """Whether the mapped X is sparse, that is where the map leaves it as it is."""
         return self.raw.is_sparse and self._is_identity
 
     @property
@@ -78,12 +106,26 @@ def map_rows(rows: Rows, feature_map: FeatureMap | None) -> Rows:
     Parameters
     ----------
     rows : Rows
-        Raw rows, as `check_rows` returns them.
+        Raw rows, as ``fedridge_flwr.rows.check_rows`` returns them.
     feature_map : FeatureMap or None
         A map whose rules that need data have been resolved.
 
+    Returns
+    -------
+    Rows
+        `MappedRows`, or the rows themselves without a map.
+
+    Raises
+    ------
+    FedRidgeError
+        If the map waits for data, is no map, or the rows are behind one already.
+    DataError
+        If the map does not fit the number of columns.
+
     Examples
     --------
+    >>> from fedridge_flwr import FeatureMap
+    >>> from fedridge_flwr.features import map_rows
     >>> from fedridge_flwr.rows import check_rows
     >>> rows = check_rows([[1.0, 2.0]], [0.0])
     >>> map_rows(rows, FeatureMap.from_text("polynomial 2")).n_features

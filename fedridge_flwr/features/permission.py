@@ -15,7 +15,27 @@ __all__ = ["check_allowed", "check_permission"]
 def check_permission(
     allowed: Sequence[FeatureMap] | None,
 ) -> tuple[FeatureMap, ...] | None:
-    """Return the maps that a client allows; None allows any."""
+    """Return the maps that a client allows as a tuple; None allows any.
+
+    Parameters
+    ----------
+    allowed : sequence of FeatureMap, FeatureMap or None
+        As the `feature_maps` of `ridge_client_app`.
+
+    Raises
+    ------
+    FedRidgeError
+        If it is anything else.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import PolynomialMap
+    >>> from fedridge_flwr.features import check_permission
+    >>> check_permission(PolynomialMap(2))
+    (PolynomialMap(degree=2, interaction_only=False),)
+    >>> check_permission([])  # allows none
+    ()
+    """
     if allowed is None:
         return None
     maps = (allowed,) if isinstance(allowed, FeatureMap) else tuple(allowed)
@@ -31,9 +51,24 @@ def check_allowed(
 ) -> None:
     """Refuse a map that is none of those allowed, whatever the numbers of its data.
 
+    A map is allowed if it is equal to one of them; numbers that one of them takes from
+    data, as by ``gamma="scale"``, may be any.
+
+    Parameters
+    ----------
+    asked : FeatureMap or None
+        What the server asks for; no map is always allowed.
+    allowed : tuple of FeatureMap or None
+        What `check_permission` returns.
+
+    Raises
+    ------
+    ProtocolError
+        If the map is not allowed; it tells the server which are.
+
     Examples
     --------
-    >>> from fedridge_flwr.features import RandomFourierFeatures
+    >>> from fedridge_flwr.features import RandomFourierFeatures, check_allowed
     >>> mine = RandomFourierFeatures(100, gamma="scale", seed=1)
     >>> check_allowed(RandomFourierFeatures(100, gamma=0.3, seed=1), (mine,))
     >>> check_allowed(RandomFourierFeatures(100, gamma=0.3, seed=2), (mine,))

@@ -23,7 +23,7 @@ _LARGEST_DEGREE = 20
 
 @dataclass(frozen=True)
 class PolynomialMap(FeatureMap):
-    """All products x_i x_j ... of up to `degree` columns.
+    """All products ``x_i x_j ...`` of up to `degree` columns.
 
     The columns are those of scikit-learn's ``PolynomialFeatures(include_bias=False)``,
     in its order; a constant is what the intercept is for. Nothing in it is random.
@@ -31,14 +31,17 @@ class PolynomialMap(FeatureMap):
     Parameters
     ----------
     degree : int
-        Largest number of factors.
+        Largest number of factors, from 1 to 20.
     interaction_only : bool
         Whether each column may occur only once in a product.
 
     Examples
     --------
+    >>> from fedridge_flwr import PolynomialMap
     >>> PolynomialMap(2).transform([[2.0, 3.0]])
     array([[2., 3., 4., 6., 9.]])
+    >>> PolynomialMap(2, interaction_only=True).transform([[2.0, 3.0]])
+    array([[2., 3., 6.]])
     """
 
     degree: int
@@ -68,7 +71,7 @@ class PolynomialMap(FeatureMap):
         )
 
     def to_sklearn(self, n_features_in: int) -> Any:
-        """Return a fitted `sklearn.preprocessing.PolynomialFeatures`."""
+        """Return a fitted ``sklearn.preprocessing.PolynomialFeatures``."""
         from sklearn.preprocessing import PolynomialFeatures
 
         self.n_features_out(n_features_in)

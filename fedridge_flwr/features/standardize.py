@@ -24,19 +24,23 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True)
 class Standardize(FeatureMap):
-    """phi(x) = (x - means) / scales, column by column.
+    """``phi(x) = (x - means) / scales``, column by column.
 
     Without numbers it is a rule that needs data: means and deviations of all rows,
-    scale 1 for constant columns, as scikit-learn's `StandardScaler` has it. Nothing in
-    it is random.
+    scale 1 for constant columns, as scikit-learn's ``StandardScaler`` has it.
+    `FedRidge` agrees on them with the clients in a small first round. Nothing in it is
+    random.
 
     Parameters
     ----------
     means, scales : sequence of d floats, optional
-        Both or none.
+        Both or none; scales are positive.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import Standardize
+    >>> from fedridge_flwr.features import ColumnMoments
     >>> columns = ColumnMoments(4.0, np.array([10.0, 7.0]), np.array([4.0, 0.0]))
     >>> Standardize().resolve(columns)
     Standardize(means=(10.0, 7.0), scales=(2.0, 1.0))
@@ -106,7 +110,7 @@ class Standardize(FeatureMap):
         return counted(n_features_in, "standardised column")
 
     def to_sklearn(self, n_features_in: int) -> Any:
-        """Return a fitted `sklearn.preprocessing.StandardScaler`."""
+        """Return a fitted ``sklearn.preprocessing.StandardScaler``."""
         from sklearn.preprocessing import StandardScaler
 
         means, scales = self._arrays

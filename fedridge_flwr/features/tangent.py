@@ -18,19 +18,20 @@ __all__ = ["NeuralTangentFeatures"]
 
 @dataclass(frozen=True)
 class NeuralTangentFeatures(FeatureMap):
-    """Gradient of f(x) = sum_j a_j relu(w_j'x) / sqrt(width) at its initialisation.
+    """Gradient of ``f(x) = sum_j a_j relu(w_j'x) / sqrt(width)`` where it starts.
 
-    With w_j ~ N(0, I) and a_j = ±1 the features are::
+    With ``w_j ~ N(0, I)`` and ``a_j = ±1`` the features are::
 
         df/da_j = relu(w_j'x) / sqrt(width)              width columns
         df/dw_j = a_j 1[w_j'x > 0] x / sqrt(width)       width d columns, j by j
 
-    and phi(x)'phi(z) approximates the neural tangent kernel k1 + x'z k0 of that
+    and ``phi(x)'phi(z)`` approximates the neural tangent kernel ``k1 + x'z k0`` of that
     network, with the arc-cosine kernels of order 1 and 0 (Cho and Saul), with an error
-    of order width^(-1/2). Random numbers: w of shape (d, width), row by row, then a.
+    of order ``width^(-1/2)``. Ridge regression on them is the network trained near its
+    start. Random numbers: w of shape (d, width), row by row, then a.
 
     A hidden unit's d columns span its first one, so the columns are dependent: use
-    alpha > 0.
+    ``alpha > 0``.
 
     Parameters
     ----------
@@ -43,6 +44,8 @@ class NeuralTangentFeatures(FeatureMap):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import NeuralTangentFeatures
     >>> feature_map = NeuralTangentFeatures(3000)
     >>> X = np.array([[0.0, 1.0], [2.0, 1.0]])
     >>> phi = feature_map.transform(X)
@@ -76,10 +79,10 @@ class NeuralTangentFeatures(FeatureMap):
         )
 
     def kernel(self, X: Any, Z: Any) -> Array:
-        """Return k1(x, z) + x'z k0(x, z), the limit of infinite width.
+        """Return ``k1(x, z) + x'z k0(x, z)``, the limit of infinite width.
 
-        With t the angle between x and z, k0 = (pi - t) / (2 pi) and
-        k1 = |x| |z| (sin t + (pi - t) cos t) / (2 pi).
+        With t the angle between x and z, ``k0 = (pi - t) / (2 pi)`` and
+        ``k1 = |x| |z| (sin t + (pi - t) cos t) / (2 pi)``.
         """
         left, right = self._inputs(finite_block(X)), self._inputs(finite_block(Z))
         products = left @ right.T

@@ -80,6 +80,9 @@ def ridge_client_app(
 ) -> ClientApp:
     """Return a ClientApp that answers `FedRidge`, or `LegacyFedRidge`.
 
+    It sends the client's sufficient statistics, once, or what else the strategy asks
+    for: a private release, an evaluation, a vector in each of several rounds.
+
     Parameters
     ----------
     load_data : callable
@@ -90,7 +93,8 @@ def ridge_client_app(
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
     min_rows : int
-        With fewer rows the client holds back: the statistics of one row are the row.
+        With fewer rows, weights of zero not counted, the client holds back: the
+        statistics of one row are the row.
     share_feature_names : bool
         Send column names in clear and not only their hash. Errors name columns by
         number unless this is set.
@@ -108,14 +112,41 @@ def ridge_client_app(
         Name in the ledger, or ``client_name(context)``: node ids change from run to
         run.
 
+    Returns
+    -------
+    ClientApp
+        What a ``client_app.py`` has under the name ``app``.
+
+    Raises
+    ------
+    PrivacyError
+        If there is a ledger and no name.
+    FedRidgeError
+        If `feature_maps` are not maps.
+
     Examples
     --------
+    A ``client_app.py``; `FedRidge` has the whole path, server and simulation included.
+
     >>> import numpy as np
+    >>> from fedridge_flwr import ridge_client_app
     >>> def load_data(context):
     ...     rng = np.random.default_rng(context.node_config["partition-id"])
     ...     X = rng.normal(size=(50, 3))
     ...     return X, X.sum(axis=1)
     >>> app = ridge_client_app(load_data)
+    >>> type(app).__name__
+    'ClientApp'
+
+    What does not go together is refused before anybody asks:
+
+    >>> from fedridge_flwr import PrivacyLedger
+    >>> ledger = PrivacyLedger("/data/ledger.json", max_epsilon=3.0, max_delta=1e-5)
+    >>> ridge_client_app(load_data, privacy_ledger=ledger)
+    Traceback (most recent call last):
+    fedridge_flwr.errors.PrivacyError: privacy_ledger needs client_name=, the name \
+that these data have in the ledger in every run, as client_name="clinic-a": node ids \
+change from run to run.
     """
     app = ClientApp()
     feature_maps = check_permission(feature_maps)
@@ -167,12 +198,14 @@ def ridge_client_app(
 class RidgeClient(NumPyClient):
     """A NumPyClient that sends its sufficient statistics once.
 
+    For apps that have a ``client_fn``; it answers `FedRidge` and `LegacyFedRidge`.
+
     Parameters
     ----------
     X, y : array-like
         This client's rows, as `SufficientStatistics.from_data` takes them.
     eval_data : tuple, optional
-        Evaluation rows (X, y); by default the training rows.
+        Evaluation rows (X, y) or (X, y, sample_weight); by default the training rows.
     sample_weight : array-like, optional
         Non-negative weights.
     min_rows : int
@@ -187,6 +220,14 @@ class RidgeClient(NumPyClient):
     privacy_policy, privacy_ledger, client_name
         As in `ridge_client_app`.
 
+    Raises
+    ------
+    PrivacyError
+        If there is a policy or a ledger and no context.
+    DataError
+        If `eval_data` is not as it should be. The training rows are checked when they
+        are asked for, so that the server hears of it.
+
     Notes
     -----
     What a ``client_fn`` raises before there is a client, Flower sends to the server
@@ -194,10 +235,21 @@ class RidgeClient(NumPyClient):
 
     Examples
     --------
-    >>> client = RidgeClient([[0.0], [1.0]], [1.0, 3.0])
-    >>> arrays, num_examples, _ = client.fit([], {})
-    >>> arrays[0].size, num_examples
-    (6, 2)
+    In an app, ``client_fn`` returns ``RidgeClient(X, y).to_client()``; `LegacyFedRidge`
+    has the whole path, server and simulation included. What such a client sends:
+
+    >>> from fedridge_flwr import RidgeClient
+    >>> client = RidgeClient([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
+    >>> arrays, num_examples, fields = client.fit([], {})
+    >>> arrays[0].tolist(), num_examples
+    ([3.0, 1.0, 3.0, 2.0, 4.0, 8.0], 3)
+
+    These are weight, means and co-moments (`SufficientStatistics.to_array`). Of one row
+    they would be the row, so it is refused:
+
+    >>> RidgeClient([[0.0]], [1.0]).fit([], {})
+    Traceback (most recent call last):
+    fedridge_flwr.errors.DataError: holds back: it has fewer rows than its min_rows=2.
     """
 
     def __init__(
@@ -242,13 +294,38 @@ class RidgeClient(NumPyClient):
         return check_rows(*self._train_rows).n_rows
 
     def statistics(self) -> SufficientStatistics:
-        """Return the statistics of the training rows, if there are enough rows."""
+        """Return the statistics of the training rows, if there are enough rows.
+
+        Raises
+        ------
+        DataError
+            If there are fewer than `min_rows`, or the rows are not in order.
+        PrivacyError
+            If the client's policy grants private releases only.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import RidgeClient
+        >>> RidgeClient([[0.0], [1.0]], [1.0, 3.0]).statistics()
+        SufficientStatistics(2 rows, 1 feature, 1 target)
+        """
         return SufficientStatistics.from_rows(self._exact_rows())
 
     def answer(
         self, question: Question, feature_map: FeatureMap | None = None
     ) -> wire.Answer:
-        """Return what is asked for, in the fewest bytes, and the schema beside it."""
+        """Return what is asked for, in the fewest bytes, and the schema beside it.
+
+        `fit` reads the question from Flower's configuration and calls this.
+
+        Parameters
+        ----------
+        question : Question
+            What the strategy asks: statistics, a private release, a first rough
+            factor, or a product.
+        feature_map : FeatureMap, optional
+            What rows go through first.
+        """
         check_allowed(feature_map, self._feature_maps)
         if isinstance(question, Request):
             return self._release(question, feature_map)
@@ -312,6 +389,23 @@ class RidgeClient(NumPyClient):
         """Return error and R² of a model on the evaluation rows.
 
         The hash of the model's feature names, where known, must be that of the rows.
+
+        Parameters
+        ----------
+        model : RidgeModel
+            Model on raw columns, or on those that the map makes.
+        feature_hash : str, optional
+            Hash of the feature names of the model.
+        feature_map : FeatureMap, optional
+            What rows go through first.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import RidgeClient, solve
+        >>> client = RidgeClient([[0.0], [1.0]], [1.0, 3.0])
+        >>> model = solve(client.statistics(), alpha=1.0)
+        >>> round(client.score_model(model).mse, 6)
+        0.444444
         """
         self._curator.refuse_exact()
         check_allowed(feature_map, self._feature_maps)
@@ -328,7 +422,20 @@ class RidgeClient(NumPyClient):
         feature_hash: object = None,
         feature_map: FeatureMap | None = None,
     ) -> Array:
-        """Return the error of the models of all others on the training rows."""
+        """Return the error of the models of all others on the training rows.
+
+        Parameters
+        ----------
+        models : HeldOut
+            One model for each candidate alpha, fitted without this client.
+        feature_hash, feature_map
+            As in `score_model`.
+
+        Returns
+        -------
+        ndarray
+            Mean squared error, one for each candidate.
+        """
         check_allowed(feature_map, self._feature_maps)
         rows = self._exact_rows()
         _check_names(rows, feature_hash)
@@ -340,6 +447,13 @@ class RidgeClient(NumPyClient):
         """Return the packed statistics, the number of rows, and what they are.
 
         A private release counts as one example, whatever the number of rows.
+
+        Parameters
+        ----------
+        parameters : list of ndarray
+            What the strategy sends: nothing in one round, vectors in several.
+        config : dict
+            What it asks for; empty means full statistics.
         """
         question = wire.read_question(config, parameters)
         answer = self.answer(question, wire.asked_map(config))
@@ -351,6 +465,13 @@ class RidgeClient(NumPyClient):
         """Return the mean squared error, the number of rows, and MSE and R².
 
         Asked for held-out losses, return those instead.
+
+        Parameters
+        ----------
+        parameters : list of ndarray
+            ``[coef, intercept]`` of the model.
+        config : dict
+            What the strategy sends along.
         """
         if config.get(wire.TASK_KEY) == wire.LOSSES_TASK:
             models = held_out_from_arrays(parameters)
@@ -367,7 +488,10 @@ class RidgeClient(NumPyClient):
         return evaluation.mse, evaluation.n_rows, metrics
 
     def to_client(self) -> Client:
-        """Return a Flower client that answers with a reason where it cannot fit."""
+        """Return a Flower client that answers with a reason where it cannot fit.
+
+        That is what ``client_fn`` has to return.
+        """
         return _StatusClient(self)
 
     def _hold_back(self, rows: Rows) -> None:

@@ -57,13 +57,17 @@ _T = TypeVar("_T")
 
 
 class FedRidge(FitResults, Strategy):
-    """Ridge regression in one round, driven by `ServerAppComponents`.
+    """Ridge regression in one round, driven by ``ServerAppComponents``.
 
-    The same as `fedridge_flwr.FedRidge`; the names of the parameters follow the
-    older FedAvg. One round is all it needs, but for private rounds, the modes of
-    several rounds, and maps that need data: when it is done, it selects nobody any
-    more. Since a ``server_fn`` app never gets its strategy back, take the model
-    with `on_model` or `save_model`.
+    The same as `fedridge_flwr.FedRidge`, that is ``||y - X w - b||² + alpha ||w||²`` is
+    minimised over the rows of all clients, for Flower's older fit/evaluate API; the
+    names of the parameters follow the older FedAvg. Import it as
+    ``fedridge_flwr.LegacyFedRidge``, or as ``fedridge_flwr.flower.legacy.FedRidge``.
+
+    One round is all it needs, but for private rounds, the modes of several rounds, and
+    maps that need data: when it is done, it selects nobody any more. Since a
+    ``server_fn`` app never gets its strategy back, take the model with `on_model` or
+    `save_model`.
 
     Parameters
     ----------
@@ -74,10 +78,10 @@ class FedRidge(FitResults, Strategy):
     fraction_evaluate : float
         Fraction of the clients that evaluate the model; 0.0 means none.
     min_fit_clients : int
-        Valid answers needed.
+        Valid answers needed; with fewer, `NotEnoughClientsError` and no model.
     min_available_clients : int, optional
         Clients to wait for. Without it, the strategy waits until their number is
-        stable.
+        stable, that is has not changed for three seconds.
     evaluate_fn : callable, optional
         ``evaluate_fn(server_round, [coef, intercept], config)`` on the server.
     on_fit_config_fn, on_evaluate_config_fn : callable, optional
@@ -85,27 +89,35 @@ class FedRidge(FitResults, Strategy):
     feature_names : sequence of str, optional
         The schema every client must have, where the server knows it.
     alphas, cv, one_standard_error
-        Choice of alpha, as in `fedridge_flwr.FedRidge`. With ``cv="clients"`` it is
-        made in the evaluate round, whose result the older driver does not take as
-        parameters: `model_`, `on_model` and `save_model` carry the refitted model,
-        `evaluate_fn` and the driver see the one that GCV would choose.
-    wire_dtype, privacy
-        As in `fedridge_flwr.FedRidge`. Residual refinement needs as many rounds in
-        `ServerConfig` as the privacy has.
-    feature_map, mode, tol, max_rounds, max_bytes
-        As in `fedridge_flwr.FedRidge`. The modes of several rounds end by themselves,
-        after `max_rounds` at the latest. The strategy does not know how many rounds
-        `ServerConfig` has: give it as many as `max_rounds`, or there may be no model.
-        A map that needs data takes one round more, up to four if clients go away.
-    screen : {"report", "exclude", "off"}
-        What to do about clients that are unlike the others, as in
-        `fedridge_flwr.FedRidge`.
+        Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
+    privacy, feature_map, mode, tol, max_rounds
+        As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
+    wire_dtype, max_bytes, screen
+        As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
         File the model is written to, as JSON; use an absolute path.
-    min_available_nodes, min_train_nodes : int, optional
-        Other spellings of `min_available_clients` and `min_fit_clients`.
+    min_available_nodes : int, optional
+        Another spelling of `min_available_clients`.
+    min_train_nodes : int, optional
+        Another spelling of `min_fit_clients`.
+
+    Attributes
+    ----------
+    model_ : RidgeModel
+        The fitted model, for whoever holds on to the strategy.
+    selection_ : AlphaSelection
+        How alpha was chosen, if it was.
+    report_ : FitReport
+        Who took part, what it cost, how well posed the answer is.
+    statistics_ : SufficientStatistics
+        The total, as in `fedridge_flwr.FedRidge`.
+
+    Raises
+    ------
+    FedRidgeError
+        If settings do not go together, before any round.
 
     Notes
     -----
@@ -113,13 +125,59 @@ class FedRidge(FitResults, Strategy):
     number of clients, and it has no time limit: a client that never answers holds
     up the round. `fedridge_flwr.FedRidge` has neither limitation.
 
+    The strategy does not know how many rounds ``ServerConfig`` has; one is enough but
+    for these:
+
+    - Private rounds: as many as the privacy has.
+    - The modes of several rounds end by themselves, after `max_rounds` at the latest.
+      Give ``ServerConfig`` as many, or there may be no model.
+    - A map that needs data takes one round more, up to four if clients go away.
+
+    With ``cv="clients"`` alpha is chosen in the evaluate round, whose result the older
+    driver does not take as parameters: ``model_``, `on_model` and `save_model` carry
+    the refitted model, `evaluate_fn` and the driver see the one that GCV would choose.
+
     Examples
     --------
-    In a ``server_app.py``::
+    Two clients with rows of their own:
 
-        def server_fn(context: Context) -> ServerAppComponents:
-            strategy = LegacyFedRidge(alpha=1.0, save_model="/data/model.json")
-            return ServerAppComponents(strategy, ServerConfig(num_rounds=1))
+    >>> import numpy as np
+    >>> from flwr.app import Context
+    >>> from flwr.clientapp import ClientApp
+    >>> from flwr.server import ServerAppComponents, ServerConfig
+    >>> from flwr.serverapp import ServerApp
+    >>> from flwr.simulation import run_simulation
+    >>> from sklearn.linear_model import Ridge
+    >>> from fedridge_flwr import LegacyFedRidge, RidgeClient
+    >>> def rows_of(k: int):
+    ...     X = np.random.default_rng(k).normal(loc=k, size=(50, 3))
+    ...     return X, X @ [1.0, 2.0, 3.0] + k
+    >>> def client_fn(context: Context):
+    ...     X, y = rows_of(context.node_config["partition-id"])
+    ...     return RidgeClient(X, y).to_client()
+    >>> models = []
+    >>> def server_fn(context: Context) -> ServerAppComponents:
+    ...     strategy = LegacyFedRidge(
+    ...         alpha=1.0, min_available_clients=2, on_model=models.append
+    ...     )
+    ...     config = ServerConfig(num_rounds=1)
+    ...     return ServerAppComponents(strategy=strategy, config=config)
+    >>> quiet = {"log_to_driver": False, "logging_level": "error"}
+    >>> run_simulation(
+    ...     ServerApp(server_fn=server_fn),
+    ...     ClientApp(client_fn),
+    ...     num_supernodes=2,
+    ...     backend_config={"client_resources": {"num_cpus": 1}, "init_args": quiet},
+    ... )
+
+    The model is that of all rows in one place:
+
+    >>> models
+    [RidgeModel(alpha=1.0, 3 features, 100 rows, 2 clients, R²=0.9916)]
+    >>> (X_0, y_0), (X_1, y_1) = rows_of(0), rows_of(1)
+    >>> pooled = Ridge(alpha=1.0).fit(np.vstack([X_0, X_1]), np.append(y_0, y_1))
+    >>> bool(np.allclose(models[0].coef_, pooled.coef_, rtol=1e-10))
+    True
     """
 
     def __init__(
@@ -202,7 +260,10 @@ class FedRidge(FitResults, Strategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Ask every client for its statistics, in the first round only."""
+        """Ask every client for its statistics, in the first round only.
+
+        Flower's driver calls it, and all other methods.
+        """
         if server_round > 1 and self._fit.model is not None:
             return []
         clients = self._whom_to_ask(server_round, client_manager)
@@ -265,7 +326,7 @@ class FedRidge(FitResults, Strategy):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Fold the answers, solve, and return [coef, intercept]."""
+        """Fold the answers, solve, and return ``[coef, intercept]`` and metrics."""
         if server_round > 1 and self._fit.model is not None:
             return None, {}
         fit = self._fit
@@ -461,7 +522,7 @@ class FedRidge(FitResults, Strategy):
     # ---- words ----------------------------------------------------------------
 
     def start(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Say that `start` belongs to the message API."""
+        """Raise a `TypeError`: ``start`` belongs to `fedridge_flwr.FedRidge`."""
         raise TypeError(
             "fedridge_flwr.LegacyFedRidge is for ServerAppComponents: return it from "
             "server_fn with ServerConfig(num_rounds=1). To call start(grid=grid) in "

@@ -56,10 +56,13 @@ _T = TypeVar("_T")
 
 
 class FedRidge(FitResults, Strategy):
-    """Ridge regression in one round: minimises ||y - X w - b||² + alpha ||w||².
+    """Ridge regression in one round: minimises ``||y - X w - b||² + alpha ||w||²``.
 
     The model equals ridge regression on the pooled rows of the clients that
-    answered, to rounding, whatever their distributions, order or number.
+    answered, to rounding, whatever their distributions, order or number. This is the
+    strategy for Flower's message API: call `start` in the main function of a
+    ``ServerApp``. Clients are `ridge_client_app` or `RidgeClient`. For
+    ``ServerAppComponents`` there is `LegacyFedRidge`.
 
     Parameters
     ----------
@@ -75,20 +78,22 @@ class FedRidge(FitResults, Strategy):
     fraction_evaluate : float
         Fraction of the nodes that evaluate the model; 0.0 means no evaluate round.
     min_train_nodes : int
-        Valid answers needed.
+        Valid answers needed; with fewer, `NotEnoughClientsError` and no model.
     min_evaluate_nodes : int
         Nodes that evaluate at least, whatever the fraction.
     min_available_nodes : int, optional
-        Nodes to wait for. Without it, `start` waits until their number is stable.
+        Nodes to wait for. Without it, `start` waits until their number is stable, that
+        is has not changed for three seconds.
     feature_names : sequence of str, optional
         The schema every client must have, where the server knows it.
     alphas : sequence of float or "auto", optional
-        Candidates to choose alpha from, instead of `alpha`.
+        Candidates to choose alpha from, instead of `alpha`; "auto" where only `cv` is
+        given.
     cv : {"server", "clients", "gcv"}, optional
         How to choose; "server" where only `alphas` is given. "server" leaves one client
         out in turn and computes the losses itself; "clients" sends every client the
-        models of the others in one more round and lets it count (t * alphas * (d + 1)
-        numbers down, one per candidate up); both keep the statistics of every client,
+        models of the others in one more round and lets it count (t times d + 1 numbers
+        down and one up for each candidate); both keep the statistics of every client,
         so memory grows with their number. "gcv" needs the total only.
     one_standard_error : bool
         Choose the largest alpha within one standard error of the best.
@@ -128,7 +133,7 @@ class FedRidge(FitResults, Strategy):
         compares by scale alone beyond. "exclude" leaves them out, as if they had never
         answered, as long as they are a minority; it keeps the statistics of every
         client, so memory grows with their number. With privacy on nothing can be
-        compared. docs/poisoning.md says what cannot be found.
+        compared. A small consistent lie cannot be told from data.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -147,17 +152,51 @@ class FedRidge(FitResults, Strategy):
         The total, so that another alpha needs no other round; with privacy on,
         `PrivateStatistics`. There is none in the modes of several rounds.
 
+    Raises
+    ------
+    FedRidgeError
+        If settings do not go together, before any round.
+
     Examples
     --------
-    In a ``server_app.py``::
+    Three clients with a part of the diabetes data each. In an app of yours,
+    ``client_app`` and ``server_app`` are in files of their own, and ``flwr run`` takes
+    the place of ``run_simulation``.
 
-        app = ServerApp()
+    >>> from flwr.app import Context
+    >>> from flwr.serverapp import Grid, ServerApp
+    >>> from flwr.simulation import run_simulation
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Ridge
+    >>> from fedridge_flwr import FedRidge, ridge_client_app, solve
+    >>> def load_data(context: Context):
+    ...     k = context.node_config["partition-id"]
+    ...     X, y = load_diabetes(return_X_y=True)
+    ...     return X[k::3], y[k::3]
+    >>> client_app = ridge_client_app(load_data)
+    >>> strategy = FedRidge(alpha=1.0, min_available_nodes=3)
+    >>> server_app = ServerApp()
+    >>> @server_app.main()
+    ... def main(grid: Grid, context: Context) -> None:
+    ...     strategy.start(grid=grid)
+    >>> quiet = {"log_to_driver": False, "logging_level": "error"}
+    >>> backend = {"client_resources": {"num_cpus": 1}, "init_args": quiet}
+    >>> run_simulation(server_app, client_app, num_supernodes=3, backend_config=backend)
 
-        @app.main()
-        def main(grid: Grid, context: Context) -> None:
-            strategy = FedRidge(alpha=1.0, min_available_nodes=20)
-            strategy.start(grid=grid)
-            print(strategy.model_.summary())
+    The model is that of all rows in one place:
+
+    >>> strategy.model_
+    RidgeModel(alpha=1.0, 10 features, 442 rows, 3 clients, R²=0.4512)
+    >>> pooled = Ridge(alpha=1.0).fit(*load_diabetes(return_X_y=True))
+    >>> bool(abs(strategy.model_.coef_ - pooled.coef_).max() < 1e-9)
+    True
+    >>> len(strategy.report_.participants), strategy.report_.failures
+    (3, {})
+
+    Another alpha needs no other round:
+
+    >>> solve(strategy.statistics_, alpha=0.1)
+    RidgeModel(alpha=0.1, 10 features, 442 rows, 3 clients, R²=0.5126)
     """
 
     def __init__(
@@ -244,7 +283,8 @@ class FedRidge(FitResults, Strategy):
             Accepted where FedAvg had it, and ignored: one round is all there is, or
             those of the privacy or the mode.
         timeout : float
-            Seconds per phase: waiting for nodes, training, evaluation.
+            Seconds per phase: waiting for nodes, training, evaluation. Nodes that have
+            not answered by then are left out and named in ``report_.failures``.
         train_config, evaluate_config : ConfigRecord, optional
             Sent along to the clients.
         evaluate_fn : callable, optional
@@ -259,6 +299,8 @@ class FedRidge(FitResults, Strategy):
         ------
         NotEnoughClientsError
             If too few nodes connect or too few answers are valid.
+        SingularSystemError
+            If the rows of all clients do not determine the coefficients.
         """
         needed = self._settings.rounds
         if num_rounds not in (1, needed) or initial_arrays is not None:
@@ -310,7 +352,9 @@ class FedRidge(FitResults, Strategy):
     ) -> Iterable[Message]:
         """Ask every node for its statistics, in the first round only.
 
-        A fit in several rounds asks those that answered again.
+        A fit in several rounds asks those that answered again. `start` calls it, and
+        `aggregate_train`, `configure_evaluate` and `aggregate_evaluate`, or whoever
+        else drives the strategy.
         """
         self._asked = []
         if server_round > 1 and self._fit.model is not None:
@@ -485,7 +529,7 @@ class FedRidge(FitResults, Strategy):
     # ---- words ----------------------------------------------------------------
 
     def summary(self) -> None:
-        """Log the settings."""
+        """Log the settings, as every strategy of Flower does; nothing is returned."""
         settings = self._settings
         wanted = self.min_available_nodes
         log.info(
@@ -521,7 +565,7 @@ class FedRidge(FitResults, Strategy):
         return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Say that `ServerAppComponents` drives the older strategies only."""
+        """Raise a `TypeError`: ``ServerAppComponents`` drives `LegacyFedRidge` only."""
         raise TypeError(
             "fedridge_flwr.FedRidge is for the message API: call "
             "FedRidge(...).start(grid=grid) in @app.main(). With ServerAppComponents "

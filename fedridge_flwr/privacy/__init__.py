@@ -49,7 +49,8 @@ def private_statistics(
 ) -> PrivateStatistics:
     """Return one client's private release, outside of Flower.
 
-    Every call is a release of its own and spends the whole (epsilon, delta). With
+    Rows are clipped to the bounds, added up exactly, and noise is added once. Every
+    call is a release of its own and spends the whole (epsilon, delta). With
     ``trust="server"`` there is no noise in it yet: the server adds it to the sum
     (`PrivateStatistics.with_server_noise`).
 
@@ -64,9 +65,24 @@ def private_statistics(
     source : callable
         Random bytes; anything but the operating system's are for tests.
 
+    Returns
+    -------
+    PrivateStatistics
+        To be added to those of other clients, and given to `solve_private`.
+
+    Raises
+    ------
+    PrivacyError
+        If the privacy has several rounds or needs a secure sum.
+    DataError
+        If X and y have the wrong shape. Values that are no finite numbers are not an
+        error, which would tell that they are there: such rows count for nothing.
+
     Examples
     --------
     >>> import numpy as np
+    >>> from fedridge_flwr import DifferentialPrivacy, solve_private
+    >>> from fedridge_flwr.privacy import private_statistics
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(5000, 1))
     >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=3.0)
     >>> stats = private_statistics(X, 2 * X[:, 0] + 1, privacy)

@@ -35,11 +35,24 @@ _LOWEST_A = -45.0
 def noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the least Gaussian noise for sensitivity 1 that is (epsilon, delta)-DP.
 
-    The classical formula sqrt(2 ln(1.25/delta)) / epsilon is larger below epsilon 1,
-    and above it no bound at all.
+    The classical formula ``sqrt(2 ln(1.25/delta)) / epsilon`` is larger below epsilon
+    1, and above it no bound at all.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        Between 0 and 1, both excluded.
+
+    Returns
+    -------
+    float
+        Standard deviation of the noise over the sensitivity; one over it is mu.
 
     Examples
     --------
+    >>> from fedridge_flwr.privacy import epsilon_of, noise_multiplier
     >>> round(noise_multiplier(1.0, 1e-5), 4)
     3.7306
     >>> round(epsilon_of(1.0 / noise_multiplier(1.0, 1e-5), 1e-5), 9)
@@ -59,8 +72,22 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 def epsilon_of(mu: float, delta: float) -> float:
     """Return the smallest epsilon for which mu is (epsilon, delta)-DP.
 
+    Parameters
+    ----------
+    mu : float
+        How well neighbours can be told apart: sensitivity over the deviation of the
+        noise, 0 or more.
+    delta : float
+        Between 0 and 1, both excluded.
+
+    Returns
+    -------
+    float
+        Epsilon; infinite where there is no noise.
+
     Examples
     --------
+    >>> from fedridge_flwr.privacy import epsilon_of
     >>> epsilon_of(0.0, 1e-5)
     0.0
     >>> round(epsilon_of(1.0, 1e-5), 3)
@@ -79,8 +106,19 @@ def epsilon_of(mu: float, delta: float) -> float:
 def delta_of(epsilon: float, mu: float) -> float:
     """Return the smallest delta for which mu is (epsilon, delta)-DP.
 
+    With Phi the normal distribution function, it is
+    ``Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)``.
+
+    Parameters
+    ----------
+    epsilon : float
+        0 or more.
+    mu : float
+        As in `epsilon_of`.
+
     Examples
     --------
+    >>> from fedridge_flwr.privacy import delta_of, noise_multiplier
     >>> round(delta_of(1.0, 1.0 / noise_multiplier(1.0, 1e-5)) / 1e-5, 9)
     1.0
     """
@@ -92,12 +130,18 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 def compose(mus: Iterable[float]) -> float:
-    """Return the mu of several Gaussian releases together: sqrt(Σ mu²), exactly.
+    """Return the mu of several Gaussian releases together: ``sqrt(Σ mu²)``, exactly.
 
     Later questions may depend on earlier answers.
 
+    Parameters
+    ----------
+    mus : iterable of float
+        Of each release, as `DifferentialPrivacy.mu` returns it.
+
     Examples
     --------
+    >>> from fedridge_flwr.privacy import compose
     >>> compose([3.0, 4.0])
     5.0
     """

@@ -58,16 +58,26 @@ class PrivacyLedger:
         deletes what was spent. Several clients may share it, each under its own name.
     max_epsilon, max_delta : float
         The budget of each client.
-    neighboring : str
+    neighboring : {"add-or-remove-one", "replace-one"}
         The relation the budget is meant for.
     accounting : {"exact", "basic"}
         "exact": all our releases are Gaussian, so together they are exactly one with
-        mu = sqrt(Σ mu²), and epsilon is taken at `max_delta`. "basic": epsilons and
+        ``mu = sqrt(Σ mu²)``, and epsilon is taken at `max_delta`. "basic": epsilons and
         deltas add up; needs no theory, spends more.
+
+    Raises
+    ------
+    PrivacyError
+        If the path is not absolute, or the budget is not one.
+
+    Notes
+    -----
+    It needs the file locks of Unix.
 
     Examples
     --------
     >>> import tempfile
+    >>> from fedridge_flwr import DifferentialPrivacy, PrivacyLedger
     >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ledger = PrivacyLedger(f"{folder}/ledger.json", 2.0, 1e-5)
@@ -112,6 +122,39 @@ class PrivacyLedger:
         The first round entered pays for all. A round that is entered already was
         answered before: whoever asks to enter it again does not remember the answer,
         and must not draw another.
+
+        Parameters
+        ----------
+        name : str
+            Name of the client, the same in every run.
+        release : str
+            Name of the release: one fit, whatever the number of its rounds.
+        privacy : DifferentialPrivacy
+            What is promised for the release.
+        server_round : int
+            The round that is to be answered.
+
+        Raises
+        ------
+        PrivacyError
+            If the budget does not allow it, the round is entered already, or the file
+            cannot be read or written. Nothing may then be released.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fedridge_flwr import DifferentialPrivacy, PrivacyError, PrivacyLedger
+        >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = PrivacyLedger(f"{folder}/ledger.json", 1.2, 1e-5)
+        ...     ledger.charge("clinic", "release 1", privacy)
+        ...     try:
+        ...         ledger.charge("clinic", "release 2", privacy)
+        ...     except PrivacyError as error:
+        ...         print(error)
+        this release would bring what is spent on these data to epsilon 1.465, delta \
+1e-05; the client's budget is 1.2, 1e-05, of which epsilon 1 is spent by 1 release. \
+Nothing was released; only the client itself can raise its budget.
         """
         _check_name(name)
         with self._locked():
@@ -152,7 +195,31 @@ class PrivacyLedger:
             self._write(content)
 
     def spent(self, name: str) -> Spent:
-        """Return what a client has spent so far."""
+        """Return what a client has spent so far.
+
+        Parameters
+        ----------
+        name : str
+            Name of the client; of one that the ledger does not know, nothing is spent.
+
+        Returns
+        -------
+        Spent
+            ``releases``, and their ``epsilon`` and ``delta`` together.
+
+        Raises
+        ------
+        PrivacyError
+            If the file cannot be read.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fedridge_flwr import PrivacyLedger
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     PrivacyLedger(f"{folder}/ledger.json", 2.0, 1e-5).spent("clinic")
+        Spent(releases=0, epsilon=0.0, delta=0.0)
+        """
         _check_name(name)
         with self._locked():
             return self._spent(self._read()["clients"].get(name, []))

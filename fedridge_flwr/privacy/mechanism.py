@@ -44,9 +44,12 @@ _RANGES = {
 class DifferentialPrivacy:
     """(epsilon, delta)-differential privacy of every single record of every client.
 
-    A row (a, b) with ‖a‖ <= Bx and |b| <= By adds z = (√p_G a aᵀ/Bx², √p_h a b/(Bx By),
-    √p_yy b²/By²) of length at most 1, since the shares p add up to 1. Gaussian noise of
-    deviation sigma(epsilon, delta) on z, that is sigma · bound / √share on every block,
+    A row (a, b) with ``‖a‖ <= Bx`` and ``|b| <= By`` adds::
+
+        z = (√p_G a aᵀ / Bx², √p_h a b / (Bx By), √p_yy b² / By²)
+
+    of length at most 1, since the shares p add up to 1. Gaussian noise of deviation
+    ``sigma(epsilon, delta)`` on z, that is ``sigma · bound / √share`` on every block,
     is then exactly (epsilon, delta)-private, for the whole answer, not for each part.
 
     Parameters
@@ -64,7 +67,8 @@ class DifferentialPrivacy:
     trust : {"local", "server", "secagg"}
         Who is trusted. "local": nobody, every client adds the whole noise. "server":
         the server, which sees the clipped sums and adds the noise once. "secagg":
-        nobody who sees single sums; every client adds its part of the noise.
+        nobody who sees single sums; every client adds its part of the noise. The
+        strategies refuse "secagg" in this version, which has no secure sums.
     rounds : int
         1 is the one-shot release. More is residual refinement (experimental): the
         same (epsilon, delta) spread over this many rounds.
@@ -79,19 +83,28 @@ class DifferentialPrivacy:
         "paper" is its Algorithm 2, which is not what it claims to be; it warns with the
         true epsilon and is there to repeat the paper.
     estimator : {"noise_aware", "ridge_floor", "plain"}
-        How coefficients come from noisy statistics.
+        How coefficients come from noisy statistics. "noise_aware" weighs every
+        direction by what the noise leaves of it. "ridge_floor" raises alpha to the
+        largest eigenvalue of the noise. "plain" solves as if there were none, as the
+        paper does, and can be arbitrarily wrong.
 
-    Attributes
-    ----------
-    noise_multiplier : float
-        Deviation of the noise over the sensitivity of the whole release.
+    Raises
+    ------
+    PrivacyError
+        If anything is missing or is not clearly private.
+
+    Warns
+    -----
+    PrivacyWarning
+        With ``calibration="paper"``.
 
     Notes
     -----
     ========================  ====================================================
     input                     result
     ========================  ====================================================
-    no bound                  `TypeError`: there is no guess from the data
+    no bound                  `PrivacyError` that is a `TypeError` too: there is no
+                              guess from the data
     epsilon 0, NaN, infinite  `PrivacyError`; no privacy is ``privacy=None``
     NaN or infinity in a row  the row counts for nothing
     a client without rows     sends noise only, like everybody
@@ -100,6 +113,7 @@ class DifferentialPrivacy:
 
     Examples
     --------
+    >>> from fedridge_flwr import DifferentialPrivacy
     >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=2.0)
     >>> round(privacy.noise_multiplier, 4)
     3.7306
@@ -179,19 +193,41 @@ class DifferentialPrivacy:
             )
 
     def bounds(self, n_features: int, n_targets: int, intercept: bool) -> Bounds:
-        """Return the bounds of a row of this size, and the grid they give."""
+        """Return the bounds of a row of this size, and the grid they give.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features.
+        n_targets : int
+            Number of targets.
+        intercept : bool
+            Whether rows carry a constant as one more feature.
+        """
         return Bounds(self.x_norm_bound, self.y_bound, n_features, n_targets, intercept)
 
     # ---- noise ------------------------------------------------------------------
 
     def shares(self, server_round: int) -> Shares:
-        """Return the shares of the budget that the blocks of one round have."""
+        """Return the shares of the budget that the blocks of one round have.
+
+        Parameters
+        ----------
+        server_round : int
+            The round, from 1; only refinement has more than one.
+        """
         if self.rounds > 1:
             return refinement_shares(self.rounds, server_round)
         return one_shot_shares(self.budget_split)
 
     def sensitivity(self, n_targets: int = 1) -> float:
-        """Return how far one record moves the whole release z, all rounds together."""
+        """Return how far one record moves the whole release z, all rounds together.
+
+        Parameters
+        ----------
+        n_targets : int
+            Number of targets, which matters for "replace-one" only.
+        """
         if self.neighboring == "add-or-remove-one":
             return 1.0
         return 2.0 if self.rounds > 1 else self.shares(1).replacement(n_targets)
@@ -206,14 +242,26 @@ class DifferentialPrivacy:
         return noise_multiplier(self.epsilon, self.delta)
 
     def deviation(self, block: str, server_round: int = 1, n_targets: int = 1) -> float:
-        """Return the deviation of the noise on a block with bound 1."""
+        """Return the deviation of the noise on a block with bound 1.
+
+        Parameters
+        ----------
+        block : str
+            "gram", "moment" or "target_gram"; in refinement "count", "trace", "gram"
+            and "residual".
+        server_round, n_targets : int
+            As in `shares` and `sensitivity`.
+        """
         share = self.shares(server_round).of[block]
         unit = self.noise_multiplier * self.sensitivity(n_targets)
         return unit / math.sqrt(share)
 
     @property
     def client_part(self) -> float:
-        """Part of that deviation which every client adds to its own sums."""
+        """Part of that deviation which every client adds to its own sums.
+
+        1 with ``trust="local"``, 0 with "server".
+        """
         if self.trust == "server":
             return 0.0
         if self.trust == "secagg":
@@ -224,13 +272,41 @@ class DifferentialPrivacy:
         """Return how well neighbours can be told apart: N(0, 1) against N(mu, 1).
 
         Under the other relation it is a bound: replacing is removing and adding.
+
+        Parameters
+        ----------
+        neighboring : str, optional
+            The relation; by default that of the mechanism.
+
+        Examples
+        --------
+        Two fits with the same promise, together:
+
+        >>> from fedridge_flwr import DifferentialPrivacy
+        >>> from fedridge_flwr.privacy import compose, epsilon_of
+        >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+        >>> round(epsilon_of(compose([privacy.mu(), privacy.mu()]), 1e-5), 3)
+        1.465
         """
         mu = 1.0 / self.noise_multiplier
         harder = self.neighboring == "add-or-remove-one"
         return 2 * mu if harder and neighboring == "replace-one" else mu
 
     def true_epsilon(self, delta: float | None = None) -> float:
-        """Return the epsilon that the noise really gives at this delta."""
+        """Return the epsilon that the noise really gives at this delta.
+
+        Parameters
+        ----------
+        delta : float, optional
+            Another delta than that of the promise.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import DifferentialPrivacy
+        >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+        >>> round(privacy.true_epsilon(), 6), round(privacy.true_epsilon(1e-7), 3)
+        (1.0, 1.273)
+        """
         return epsilon_of(self.mu(), self.delta if delta is None else delta)
 
     def rows_needed(
@@ -238,21 +314,24 @@ class DifferentialPrivacy:
     ) -> float:
         """Return how many rows, of all clients, make G more than noise in one round.
 
-        2 sigma sqrt(K) d^1.5 (Bx / |a|)²: from there on the average eigenvalue of G is
-        above the largest one of its noise. With fewer the coefficients are shrunk hard,
-        or 0.
+        ``2 sigma sqrt(K) d^1.5 (Bx / |a|)²``: from there on the average eigenvalue of G
+        is above the largest one of its noise. With fewer the coefficients are shrunk
+        hard, or 0.
 
         Parameters
         ----------
-        n_features, n_clients : int
-            Size of the problem; a trusted server counts as one client.
+        n_features : int
+            Number of features d.
+        n_clients : int
+            Number of clients K; with a trusted server it does not matter.
         typical_norm : float, optional
             Typical length of a row; by default that of the bound.
 
         Examples
         --------
+        >>> from fedridge_flwr import DifferentialPrivacy
         >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
-        >>> round(privacy.rows_needed(10, 5), -1)
+        >>> round(privacy.rows_needed(n_features=10, n_clients=5), -1)
         530.0
         """
         clients = 1 if self.trust == "server" else n_clients
@@ -279,6 +358,23 @@ class DifferentialPrivacy:
         """Return what a request asks for, None if it asks for no privacy.
 
         Whatever is missing or unknown is an error: privacy fails closed.
+
+        Parameters
+        ----------
+        config : mapping
+            Configuration of a request; only keys that begin with "privacy-" count.
+
+        Raises
+        ------
+        PrivacyError
+            If a setting is missing, unknown, or not clearly private.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import DifferentialPrivacy
+        >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+        >>> DifferentialPrivacy.from_config(privacy.to_config()) == privacy
+        True
         """
         asked = {k: v for k, v in config.items() if str(k).startswith(PREFIX)}
         if not asked:

@@ -30,16 +30,22 @@ class PrivacyPolicy:
     Parameters
     ----------
     max_epsilon, max_delta : float
-        The largest that are granted.
+        The largest that is granted.
     neighboring : str, optional
         The only relation granted; by default either.
-    trust : collection of str
+    trust : str or collection of str
         Who may be trusted: by default nobody sees anything without noise.
-    calibration : collection of str
+    calibration : str or collection of str
         Calibrations granted; "paper" is not what it claims to be.
+
+    Raises
+    ------
+    PrivacyError
+        If the policy would not mean anything.
 
     Examples
     --------
+    >>> from fedridge_flwr import DifferentialPrivacy, PrivacyPolicy
     >>> policy = PrivacyPolicy(max_epsilon=1.0, max_delta=1e-5)
     >>> asked = DifferentialPrivacy(3.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
     >>> policy.check(asked)
@@ -68,7 +74,18 @@ policy grants at most 1: ask for no more, or go on without it.
             object.__setattr__(self, name, accepted)
 
     def check(self, asked: DifferentialPrivacy | None) -> None:
-        """Raise the reason why a request is refused; say nothing if it is granted."""
+        """Raise the reason why a request is refused; say nothing if it is granted.
+
+        Parameters
+        ----------
+        asked : DifferentialPrivacy or None
+            What the server asks for; None is exact statistics, which are refused.
+
+        Raises
+        ------
+        PrivacyError
+            With the reason, which the server is told.
+        """
         if asked is None:
             raise PrivacyError(
                 "the server asks for exact statistics, this client's policy grants "
@@ -101,7 +118,18 @@ policy grants at most 1: ask for no more, or go on without it.
                 )
 
     def check_sum(self, mus: Sequence[float]) -> None:
-        """Raise if several releases together are more than what is granted."""
+        """Raise if several releases together are more than what is granted.
+
+        Parameters
+        ----------
+        mus : sequence of float
+            `DifferentialPrivacy.mu` of each.
+
+        Raises
+        ------
+        PrivacyError
+            With what they would be together.
+        """
         epsilon = epsilon_of(compose(mus), self.max_delta)
         if len(mus) > 1 and epsilon > self.max_epsilon:
             raise PrivacyError(

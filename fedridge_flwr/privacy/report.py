@@ -30,9 +30,12 @@ _PROTECTS = {
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """Account of the privacy of one fit.
+    """Account of the privacy of one fit; ``print`` it.
 
-    Attributes
+    Kept by the strategies as ``report_.privacy``. The parameters are also the
+    attributes.
+
+    Parameters
     ----------
     epsilon, delta : float
         What was asked for.
@@ -66,6 +69,38 @@ class PrivacyReport:
         What would help.
     intervals : str
         Why there are no confidence intervals.
+
+    Examples
+    --------
+    ``print(strategy.report_.privacy)`` after a private fit of three clients:
+
+    >>> from fedridge_flwr import PrivacyReport
+    >>> report = PrivacyReport(
+    ...     epsilon=1.0,
+    ...     delta=1e-5,
+    ...     true_epsilon=1.0,
+    ...     unit="record",
+    ...     neighboring="add-or-remove-one",
+    ...     trust="local",
+    ...     calibration="exact",
+    ...     estimator="noise_aware",
+    ...     noise_multiplier=3.7306,
+    ...     releases=1,
+    ...     n_clients=3,
+    ...     deviations={"gram": 9.14},
+    ...     x_norm_bound=1.0,
+    ...     y_bound=2.0,
+    ...     verdict="WEAK: check the model on public rows before use",
+    ... )
+    >>> print(report)
+      verdict      WEAK: check the model on public rows before use
+      privacy      epsilon 1, delta 1e-05 for each record (add-or-remove-one)
+      protects     from everybody, the server included: noise is added where the rows \
+are
+      bounds       rows to length 1, targets to 2
+      noise        3.731 times what one row can change; deviation in the sum of 3 \
+clients: gram 9.14
+      intervals    withheld: they would have to include the privacy noise
     """
 
     epsilon: float
@@ -88,7 +123,7 @@ class PrivacyReport:
     intervals: str = "withheld: they would have to include the privacy noise"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of a table."""
+        """Return the lines of a table, as pairs of a title and words."""
         promise = f"epsilon {self.epsilon:g}, delta {self.delta:g} for each {self.unit}"
         spent = "" if self.releases == 1 else f", spent over {self.releases} rounds"
         found = [

@@ -42,20 +42,34 @@ _WORD = 64
 def discrete_gaussian(
     sd: int | Integers, size: int | None = None, source: RandomBytes = os.urandom
 ) -> Integers:
-    """Return independent draws with P(x) proportional to exp(-x²/(2 sd²)).
+    """Return independent draws with ``P(x)`` proportional to ``exp(-x² / (2 sd²))``.
+
+    x is any whole number. The draws are exact, whatever the rounding of the machine.
 
     Parameters
     ----------
     sd : int or ndarray of int
-        Deviation of all draws, or of each; at least 1.
+        Deviation of all draws, or of each: whole numbers of at least 1, of which a
+        fraction is cut off.
     size : int, optional
         Number of draws; by default as many as there are deviations.
     source : callable
         Returns as many random bytes as it is asked for. Anything but the operating
         system's source is for tests only: with known bytes the noise is known.
 
+    Returns
+    -------
+    ndarray of int64
+        The draws.
+
+    Raises
+    ------
+    FedRidgeError
+        If a deviation is below 1, or too large for 64-bit integers.
+
     Examples
     --------
+    >>> from fedridge_flwr.privacy import discrete_gaussian
     >>> draws = discrete_gaussian(1000, 10_000)
     >>> bool(950 < draws.std() < 1050)
     True

@@ -100,8 +100,45 @@ def solve_private(
 ) -> RidgeModel:
     """Return the ridge model of noisy statistics, by the estimator of their mechanism.
 
-    It tends to `solve` of the clipped rows as the noise vanishes. R² is known only
-    where a share of the budget went to "target_gram".
+    Minimises ``||y - X w - b||² + alpha ||w||²`` as far as the noise lets it: it tends
+    to `solve` of the clipped rows as the noise vanishes, and, unless the estimator is
+    "plain", to coefficients of 0 as it grows. R² is known only where a share of the
+    budget went to "target_gram".
+
+    Parameters
+    ----------
+    stats : PrivateStatistics
+        Noisy sums, typically of several clients; with ``trust="server"``, after
+        `PrivateStatistics.with_server_noise`.
+    alpha : float
+        Penalty, zero or more.
+    fit_intercept : bool
+        Whether there is an intercept; it must have been part of the release.
+
+    Returns
+    -------
+    RidgeModel
+        The model; its number of rows is noisy, or None.
+
+    Raises
+    ------
+    PrivacyError
+        If the server's noise is missing, or the release knows of no intercept.
+    StatisticsError
+        If alpha is negative or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import DifferentialPrivacy, solve_private
+    >>> from fedridge_flwr.privacy import private_statistics
+    >>> privacy = DifferentialPrivacy(2.0, 1e-6, x_norm_bound=1.0, y_bound=3.0)
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(9000, 1))
+    >>> y = 2 * X[:, 0] + 1
+    >>> parts = [private_statistics(X[k::3], y[k::3], privacy) for k in range(3)]
+    >>> model = solve_private(sum(parts), alpha=1.0)
+    >>> bool(abs(model.coef_[0] - 2) < 0.5), model.n_clients_
+    (True, 3)
     """
     if stats.privacy.trust == "server" and not stats.server_noise:
         raise PrivacyError(

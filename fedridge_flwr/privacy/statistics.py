@@ -28,20 +28,22 @@ _UNLIKELY = 40.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PrivateStatistics:
-    """Noisy sums over rows, merged by addition: G = Σ a aᵀ, h = Σ a bᵀ of clipped rows.
+    """Noisy sums of clipped rows, merged by addition: ``G = Σ a aᵀ``, ``h = Σ a bᵀ``.
 
     With an intercept, rows carry a constant as their last feature, so that G holds the
     number and the sums of rows too. G may be indefinite: nothing that exact statistics
-    satisfy can be expected of it.
+    satisfy can be expected of it. Made by `private_statistics`, and kept by the
+    strategies as ``statistics_``; `solve_private` makes a model of them. The parameters
+    are also the attributes.
 
     Parameters
     ----------
     sums : ndarray
-        Packed as `Layout` says, in units of the grid.
+        All blocks one after another, as `layout` says, in units of the integer grid.
     privacy : DifferentialPrivacy
         The mechanism all of it was released under.
     bounds : Bounds
-        Bounds and size of a row.
+        Bounds and size of a row (`DifferentialPrivacy.bounds`).
     server_round : int
         Round of the answer.
     n_clients : int
@@ -50,14 +52,22 @@ class PrivateStatistics:
         Schema of the columns, where known.
     server_noise : bool
         Whether a trusted server has added the noise.
+    feature_map : str or None
+        Fingerprint of the feature map the rows went through.
+    n_features_in : int or None
+        Number of raw columns, where there is a map and it is known.
 
     Examples
     --------
+    >>> from fedridge_flwr import DifferentialPrivacy
     >>> from fedridge_flwr.privacy import private_statistics
     >>> privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
     >>> a = private_statistics([[0.5], [1.0]], [1.0, 0.5], privacy)
-    >>> a + a
+    >>> b = private_statistics([[0.1], [0.9]], [0.2, 0.8], privacy)
+    >>> a + b
     PrivateStatistics(2 clients, 1 feature, 1 target, epsilon=1.0)
+    >>> round((a + b).gram_sd / a.gram_sd, 6)  # the noise of two clients
+    1.414214
     """
 
     sums: Array
@@ -116,7 +126,7 @@ class PrivateStatistics:
 
     @property
     def rounding(self) -> float:
-        """Nothing is rounded on the wire that noise does not cover."""
+        """Always 0, since nothing is rounded on the wire that noise does not cover."""
         return 0.0
 
     # ---- merging -----------------------------------------------------------------
@@ -146,7 +156,31 @@ class PrivateStatistics:
         return NotImplemented
 
     def with_server_noise(self, source: RandomBytes = os.urandom) -> PrivateStatistics:
-        """Return the sum with the noise of a trusted server, once for all clients."""
+        """Return the sum with the noise of a trusted server, once for all clients.
+
+        Parameters
+        ----------
+        source : callable
+            Random bytes; anything but the operating system's are for tests.
+
+        Raises
+        ------
+        PrivacyError
+            Unless ``trust="server"``, and if the noise is there already.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import DifferentialPrivacy
+        >>> from fedridge_flwr.privacy import private_statistics
+        >>> privacy = DifferentialPrivacy(
+        ...     1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0, trust="server"
+        ... )
+        >>> a = private_statistics([[0.5], [1.0]], [1.0, 0.5], privacy)
+        >>> b = private_statistics([[0.1], [0.9]], [0.2, 0.8], privacy)
+        >>> noisy = (a + b).with_server_noise()
+        >>> a.noise_factor, noisy.noise_factor
+        (0.0, 1.0)
+        """
         if self.privacy.trust != "server" or self.server_noise:
             raise PrivacyError(
                 'only with trust="server", and once, the server adds noise.'
@@ -169,28 +203,34 @@ class PrivateStatistics:
 
     @property
     def count(self) -> float:
-        """Noisy number of rows, in residual refinement."""
+        """Noisy number of rows, in the first round of residual refinement.
+
+        Other releases do not have it (`KeyError`).
+        """
         return float(self.blocks["count"][0]) / LENGTH**2
 
     @property
     def trace(self) -> float:
-        """Noisy sum of squared lengths of rows, in residual refinement."""
+        """Noisy sum of squared lengths of rows, where there is a `count`."""
         return float(self.blocks["trace"][0]) * self.bounds.x_step**2
 
     @property
     def residual(self) -> Array:
-        """Noisy sum of what rows answer about residuals, the cosines last."""
+        """Noisy sum of what rows answer about residuals, the cosines last.
+
+        In residual refinement only (otherwise `KeyError`).
+        """
         return self.blocks["residual"] / LENGTH**2
 
     @property
     def moment(self) -> Array:
-        """Noisy moments of shape (features, targets)."""
+        """Noisy moments, shape (features, t), the constant feature included."""
         unit = self.bounds.x_step * self.bounds.y_step
         return self.blocks["moment"].reshape(self.bounds.width, -1) * unit
 
     @property
     def target_gram(self) -> Array | None:
-        """Noisy YᵀY, where a share of the budget went to it."""
+        """Noisy ``YᵀY``, where a share of the budget went to it; otherwise None."""
         if "target_gram" not in self.blocks:
             return None
         packed = from_upper(self.blocks["target_gram"], self.n_targets)
@@ -208,7 +248,7 @@ class PrivateStatistics:
 
     @property
     def target_gram_sd(self) -> float:
-        """Deviation of the noise on the diagonal of `target_gram`."""
+        """Deviation of the noise on the diagonal of `target_gram`, where it is."""
         return self.deviation("target_gram") * self.bounds.y_step**2
 
     @property
@@ -220,7 +260,13 @@ class PrivateStatistics:
         return privacy.client_part * sqrt(self.n_clients)
 
     def deviation(self, block: str) -> float:
-        """Return the deviation of the noise on a block, in units of the grid."""
+        """Return the deviation of the noise on a block, in units of the grid.
+
+        Parameters
+        ----------
+        block : str
+            As in `DifferentialPrivacy.deviation`.
+        """
         return float(self.layout.deviations(block)[0]) * self.noise_factor
 
     def __repr__(self) -> str:
