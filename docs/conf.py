@@ -43,6 +43,7 @@ extensions = [
     "sphinx_design",
 ]
 autosummary_generate = False
+strip_signature_backslash = True  # or `coef_` loses its underscore
 # Explicit names, or every misspelt reference is somebody else's problem.
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r".*")]

@@ -21,6 +21,7 @@ __all__ = [
     "MORE_AGREEMENTS",
     "FitSettings",
     "as_feature_map",
+    "check_fraction",
     "check_whole",
     "is_auto",
 ]
@@ -236,6 +237,15 @@ def check_whole(what: str, value: object) -> int:
             f"{what} must be a whole number of at least 1, got {value!r}."
         )
     return value
+
+
+def check_fraction(name: str, value: object) -> float:
+    """Return a number between 0 and 1, or say what it is for."""
+    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise FedRidgeError(f"{name} must be between 0 and 1, got {value!r}.")
+    if name == "fraction_train" and value == 0:
+        raise FedRidgeError("fraction_train must be above 0: someone has to answer.")
+    return float(value)
 
 
 def is_auto(alphas: object) -> bool:

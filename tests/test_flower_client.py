@@ -13,6 +13,7 @@ from flwr.common import Code, FitIns, Parameters
 
 from fedridge_flwr import (
     DataError,
+    FedRidgeError,
     RidgeClient,
     SufficientStatistics,
     ridge_client_app,
@@ -173,3 +174,16 @@ def test_evaluation_needs_little_extra_memory() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 64e6
+
+
+@pytest.mark.parametrize("min_rows", [float("nan"), "a", 0, 2.5])
+def test_min_rows_must_be_a_number_that_can_hold_back(min_rows):
+    with pytest.raises(FedRidgeError, match="min_rows must be a whole number"):
+        ridge_client_app(lambda context: ([[1.0]], [1.0]), min_rows=min_rows)
+    with pytest.raises(FedRidgeError, match="min_rows must be a whole number"):
+        RidgeClient([[1.0]], [1.0], min_rows=min_rows)
+
+
+def test_rows_instead_of_a_function_are_refused_before_anybody_asks():
+    with pytest.raises(FedRidgeError, match="functions of the context"):
+        ridge_client_app(([[1.0]], [1.0]))

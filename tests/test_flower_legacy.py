@@ -123,3 +123,21 @@ def test_wrong_settings_fail_before_the_round() -> None:
         LegacyFedRidge(alpha=float("nan"))
     with pytest.raises(FedRidgeError, match="between 0 and 1"):
         LegacyFedRidge(fraction_evaluate=2.0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"min_available_clients": -3}, "min_available_clients must be a whole number"),
+        ({"min_available_nodes": "3"}, "min_available_nodes must be a whole number"),
+        ({"min_train_nodes": 0}, "min_train_nodes must be a whole number"),
+        (
+            {"min_available_nodes": 2, "min_available_clients": 5},
+            "min_available_clients=5 and min_available_nodes=2 are two names",
+        ),
+        ({"fraction_evaluate": "3"}, "fraction_evaluate must be between 0 and 1"),
+    ],
+)
+def test_numbers_of_clients_are_checked_under_both_names(setting, told):
+    with pytest.raises(FedRidgeError, match=told):
+        LegacyFedRidge(**setting)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedridge_flwr.errors import PrivacyError
 from fedridge_flwr.privacy.accounting import (
     classical_multiplier,
     compose,
@@ -86,3 +87,25 @@ def test_the_ends():
     assert delta_of(1.0, 0.0) == 0.0
     assert delta_of(1.0, math.inf) == 1.0
     assert delta_of(0.0, 100.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda: epsilon_of(-1.0, 1e-5),
+        lambda: epsilon_of(math.nan, 1e-5),
+        lambda: epsilon_of(1.0, 0.0),
+        lambda: epsilon_of(1.0, 1.0),
+        lambda: delta_of(1.0, -1.0),
+        lambda: delta_of(-1.0, 1.0),
+        lambda: delta_of(math.nan, 1.0),
+        lambda: noise_multiplier(1.0, 0.0),
+        lambda: noise_multiplier(1.0, 1.0),
+        lambda: noise_multiplier(0.0, 1e-5),
+        lambda: noise_multiplier(math.inf, 1e-5),
+        lambda: compose([1.0, math.nan]),
+    ],
+)
+def test_what_is_no_privacy_parameter_is_refused_and_not_called_private(question):
+    with pytest.raises(PrivacyError, match=r"must be .*, got "):
+        question()

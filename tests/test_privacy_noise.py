@@ -78,3 +78,9 @@ def test_the_same_bytes_give_the_same_noise():
 def test_a_deviation_that_cannot_be_drawn(sd):
     with pytest.raises(FedRidgeError, match="cannot be drawn"):
         discrete_gaussian(sd, 1)
+
+
+@pytest.mark.parametrize("sd", [2.7, 3.0, [1.5, 2.5]])
+def test_a_fraction_of_a_deviation_is_refused_and_not_cut_off(sd):
+    with pytest.raises(FedRidgeError, match="whole numbers"):
+        discrete_gaussian(sd, 2)

@@ -118,9 +118,10 @@ def test_the_search_leaves_the_rest_alone(source: str) -> None:
 
 
 def test_no_path_of_one_machine_in_what_people_read() -> None:
-    texts = [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")]
+    texts = [*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")]
     texts += [*PROJECT.glob("*/README.md"), *PROJECT.glob("*/results/**/*.md")]
     texts += [*PROJECT.glob("*/results/**/*.json"), PROJECT / "Makefile"]
+    texts += [*PROJECT.glob("notebooks/*"), *PROJECT.glob("examples/**/*.*")]
     assert len(texts) > 20
     found = {
         str(path.relative_to(PROJECT)): wrong
@@ -427,6 +428,13 @@ def test_wheel_and_sdist_hold_code_and_nothing_else(
     with tarfile.open(sdist) as archive:
         packed = [name.partition("/")[2] for name in archive.getnames()]
     assert {name for name in packed if not name.endswith(".py")} == {
-        *("CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "SECURITY.md"),
+        *(
+            "CHANGELOG.md",
+            "CITATION.cff",
+            "LICENSE",
+            "PKG-INFO",
+            "README.md",
+            "SECURITY.md",
+        ),
         *("fedridge_flwr/py.typed", "pyproject.toml"),
     }

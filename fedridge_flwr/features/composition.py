@@ -17,7 +17,7 @@ _MOST_MAPS = 8
 
 @dataclass(frozen=True)
 class Composition(FeatureMap):
-    """``phi(x) = phi_k(... phi_2(phi_1(x)))``, written ``phi_1 | phi_2 | ...``.
+    """Maps one after another: ``a | b`` is ``phi(x) = phi_b(phi_a(x))``.
 
     Parameters
     ----------

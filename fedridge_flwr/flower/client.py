@@ -46,6 +46,7 @@ from ..privacy.policy import PrivacyPolicy
 from ..questions import AskColumns, AskOpening, AskProduct, Question
 from ..refine import Opening, centred_product
 from ..rows import Array, Rows, as_numbers, check_rows
+from ..settings import check_whole
 from ..statistics import SufficientStatistics, hash_names
 from ..words import counted
 from . import wire
@@ -122,7 +123,8 @@ def ridge_client_app(
     PrivacyError
         If there is a ledger and no name.
     FedRidgeError
-        If `feature_maps` are not maps.
+        If `load_data` is no function, `min_rows` no whole number of at least 1, or
+        `feature_maps` are not maps.
 
     Examples
     --------
@@ -149,6 +151,13 @@ that these data have in the ledger in every run, as client_name="clinic-a": node
 change from run to run.
     """
     app = ClientApp()
+    for load in (load_data, load_eval_data or load_data):
+        if not callable(load):
+            raise FedRidgeError(
+                "load_data and load_eval_data must be functions of the context that "
+                f"return (X, y), got {type(load).__name__}."
+            )
+    check_whole("min_rows", min_rows)
     feature_maps = check_permission(feature_maps)
     check_guards(privacy_policy, privacy_ledger, client_name)
 
@@ -271,7 +280,7 @@ class RidgeClient(NumPyClient):
         self._eval_rows = (
             self._train_rows if eval_data is None else _rows(eval_data, "eval_data")
         )
-        self.min_rows = min_rows
+        self.min_rows = check_whole("min_rows", min_rows)
         self.share_feature_names = share_feature_names
         self._feature_maps = check_permission(feature_maps)
         check_guards(privacy_policy, privacy_ledger, client_name)

@@ -37,7 +37,7 @@ from ..oneshot import average_evaluations
 from ..privacy.mechanism import DifferentialPrivacy
 from ..rows import Array
 from ..selection import Alphas
-from ..settings import FitSettings, as_feature_map
+from ..settings import FitSettings, as_feature_map, check_fraction, check_whole
 from . import wire
 from .arrays import decode_array, held_out_arrays, model_arrays
 from .exchange import log, wait_for_nodes
@@ -77,8 +77,9 @@ class FedRidge(FitResults, Strategy):
         As in `solve`.
     fraction_evaluate : float
         Fraction of the clients that evaluate the model; 0.0 means none.
-    min_fit_clients : int
-        Valid answers needed; with fewer, `NotEnoughClientsError` and no model.
+    min_fit_clients : int, optional
+        Valid answers needed, by default one; with fewer, `NotEnoughClientsError` and no
+        model.
     min_available_clients : int, optional
         Clients to wait for. Without it, the strategy waits until their number is
         stable, that is has not changed for three seconds.
@@ -187,7 +188,7 @@ class FedRidge(FitResults, Strategy):
         fit_intercept: bool = True,
         standardize: bool = False,
         fraction_evaluate: float = 0.0,
-        min_fit_clients: int = 1,
+        min_fit_clients: int | None = None,
         min_available_clients: int | None = None,
         evaluate_fn: (
             Callable[
@@ -215,12 +216,11 @@ class FedRidge(FitResults, Strategy):
         min_available_nodes: int | None = None,
         min_train_nodes: int | None = None,
     ) -> None:
-        if not 0.0 <= fraction_evaluate <= 1.0:
-            raise FedRidgeError(
-                f"fraction_evaluate must be between 0 and 1, got {fraction_evaluate!r}."
-            )
-        self.fraction_evaluate = fraction_evaluate
-        self.min_available_clients = min_available_clients or min_available_nodes
+        self.fraction_evaluate = check_fraction("fraction_evaluate", fraction_evaluate)
+        self.min_available_clients = _either(
+            min_available_clients=min_available_clients,
+            min_available_nodes=min_available_nodes,
+        )
         self.evaluate_fn = evaluate_fn
         self.on_fit_config_fn = on_fit_config_fn
         self.on_evaluate_config_fn = on_evaluate_config_fn
@@ -228,7 +228,10 @@ class FedRidge(FitResults, Strategy):
             alpha=alpha,
             fit_intercept=fit_intercept,
             standardize=standardize,
-            min_clients=min_train_nodes or min_fit_clients,
+            min_clients=_either(
+                min_fit_clients=min_fit_clients, min_train_nodes=min_train_nodes
+            )
+            or 1,
             feature_names=feature_names,
             alphas=alphas,
             cv=cv,
@@ -561,3 +564,14 @@ def _bytes(content: RecordDict) -> int:
     # The driver builds the real messages out of sight; this one has their content
     # and a node id of usual length.
     return message_bytes(Message(content, 2**62, MessageType.TRAIN))
+
+
+def _either(**spellings: int | None) -> int | None:
+    """Return the number of clients that was given under one of two names."""
+    given = {
+        name: check_whole(name, n) for name, n in spellings.items() if n is not None
+    }
+    if len(set(given.values())) > 1:
+        told = " and ".join(f"{name}={n}" for name, n in given.items())
+        raise FedRidgeError(f"{told} are two names of one setting: give one of them.")
+    return next(iter(given.values()), None)

@@ -29,7 +29,7 @@ from ..privacy.mechanism import DifferentialPrivacy
 from ..questions import Question
 from ..rows import Array
 from ..selection import Alphas
-from ..settings import FitSettings, as_feature_map, check_whole
+from ..settings import FitSettings, as_feature_map, check_fraction, check_whole
 from ..words import counted
 from . import wire
 from .arrays import held_out_arrays, model_arrays
@@ -225,8 +225,8 @@ class FedRidge(FitResults, Strategy):
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.fraction_train = _check_fraction("fraction_train", fraction_train)
-        self.fraction_evaluate = _check_fraction("fraction_evaluate", fraction_evaluate)
+        self.fraction_train = check_fraction("fraction_train", fraction_train)
+        self.fraction_evaluate = check_fraction("fraction_evaluate", fraction_evaluate)
         self.min_evaluate_nodes = check_whole("min_evaluate_nodes", min_evaluate_nodes)
         if min_available_nodes is not None:
             check_whole("min_available_nodes", min_available_nodes)
@@ -637,11 +637,3 @@ def _keep(
 ) -> None:
     if found is not None:
         history[key] = found
-
-
-def _check_fraction(name: str, value: float) -> float:
-    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise FedRidgeError(f"{name} must be between 0 and 1, got {value!r}.")
-    if name == "fraction_train" and value == 0:
-        raise FedRidgeError("fraction_train must be above 0: someone has to answer.")
-    return float(value)

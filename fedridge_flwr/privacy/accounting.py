@@ -18,6 +18,8 @@ from collections.abc import Iterable
 
 from scipy.special import erfcx, log_ndtr, ndtr
 
+from ..errors import PrivacyError
+
 __all__ = [
     "classical_multiplier",
     "compose",
@@ -58,6 +60,8 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     >>> round(epsilon_of(1.0 / noise_multiplier(1.0, 1e-5), 1e-5), 9)
     1.0
     """
+    _check("epsilon", epsilon, above=0.0, below=math.inf)
+    _check("delta", delta, above=0.0, below=1.0)
     goal = math.log(delta)
 
     def excess(a: float) -> float:
@@ -93,6 +97,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     >>> round(epsilon_of(1.0, 1e-5), 3)
     4.377
     """
+    _check("delta", delta, above=0.0, below=1.0)
     if delta_of(0.0, mu) <= delta:
         return 0.0
     if math.isinf(mu):
@@ -122,6 +127,8 @@ def delta_of(epsilon: float, mu: float) -> float:
     >>> round(delta_of(1.0, 1.0 / noise_multiplier(1.0, 1e-5)) / 1e-5, 9)
     1.0
     """
+    _check("epsilon", epsilon, least=0.0)
+    _check("mu", mu, least=0.0)
     if mu == 0.0:
         return 0.0
     if math.isinf(mu):
@@ -145,7 +152,10 @@ def compose(mus: Iterable[float]) -> float:
     >>> compose([3.0, 4.0])
     5.0
     """
-    return math.sqrt(math.fsum(mu * mu for mu in mus))
+    found = list(mus)
+    for mu in found:
+        _check("mu", mu, least=0.0)
+    return math.sqrt(math.fsum(mu * mu for mu in found))
 
 
 def classical_multiplier(epsilon: float, delta: float) -> float:
@@ -157,6 +167,22 @@ def classical_multiplier(epsilon: float, delta: float) -> float:
     4.84
     """
     return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def _check(
+    name: str,
+    value: float,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    below: float | None = None,
+) -> None:
+    """Refuse what would otherwise read as more privacy than there is."""
+    inside = value >= least and value > above and (below is None or value < below)
+    if not inside:  # NaN is not inside either
+        told = f"{least:g} or more" if above < least else f"above {above:g}"
+        told += "" if below is None else f" and below {below:g}"
+        raise PrivacyError(f"{name} must be {told}, got {value!r}.")
 
 
 def _log_delta(a: float, b: float) -> float:

@@ -49,8 +49,7 @@ def discrete_gaussian(
     Parameters
     ----------
     sd : int or ndarray of int
-        Deviation of all draws, or of each: whole numbers of at least 1, of which a
-        fraction is cut off.
+        Deviation of all draws, or of each: whole numbers of at least 1.
     size : int, optional
         Number of draws; by default as many as there are deviations.
     source : callable
@@ -65,7 +64,8 @@ def discrete_gaussian(
     Raises
     ------
     FedRidgeError
-        If a deviation is below 1, or too large for 64-bit integers.
+        If a deviation is not a whole number, below 1, or too large for 64-bit
+        integers.
 
     Examples
     --------
@@ -74,6 +74,11 @@ def discrete_gaussian(
     >>> bool(950 < draws.std() < 1050)
     True
     """
+    if (kind := np.asarray(sd).dtype).kind not in "iu":
+        raise FedRidgeError(
+            f"sd must be whole numbers, got {kind}: a fraction would be cut off, and "
+            "the noise be less than asked for. Round up."
+        )
     each = np.asarray(sd, dtype=np.int64)
     each = np.atleast_1d(each) if size is None else np.broadcast_to(each, (size,))
     if each.size and not (each.min() >= 1 and each.max() <= LARGEST_SD):

@@ -140,6 +140,11 @@ def solve_private(
     >>> bool(abs(model.coef_[0] - 2) < 0.5), model.n_clients_
     (True, 3)
     """
+    if not isinstance(stats, PrivateStatistics):
+        raise PrivacyError(
+            "solve_private takes PrivateStatistics, noisy sums, got "
+            f"{type(stats).__name__}; exact statistics are for `solve`."
+        )
     if stats.privacy.trust == "server" and not stats.server_noise:
         raise PrivacyError(
             "the noise of the trusted server is not in these sums yet: use "
