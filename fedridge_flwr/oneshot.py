@@ -429,8 +429,11 @@ class OneShotFit:
         """Add what the choice of alpha cost to the report."""
         if self.report is not None and self.report.selection is not None:
             self.report.selection |= {"bytes_up": up, "bytes_down": down}
+            before = self.report.bytes_up + self.report.bytes_down
             self.report.bytes_up += up
             self.report.bytes_down += down
+            if self.report.fedavg_rounds is not None and before:
+                self.report.fedavg_rounds *= 1.0 + (up + down) / before
 
     def selection_metrics(self) -> dict[str, int | float | list[int] | list[float]]:
         """Return what the strategies report of the choice, in Flower's spelling."""

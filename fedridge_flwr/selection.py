@@ -235,7 +235,7 @@ class AlphaSelection:
         axis.set_ylabel(what)
         axis.set_title(self.describe(), fontsize="medium")
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False)
+        axis.legend(framealpha=0.9, edgecolor="none")
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=150)

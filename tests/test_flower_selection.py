@@ -172,6 +172,22 @@ def test_traffic_is_the_models_down_and_one_number_per_candidate_up() -> None:
     assert selection["bytes_up"] == pytest.approx(sum(map(message_bytes, up)), rel=0.01)
 
 
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+def test_the_rounds_of_fedavg_for_the_same_bytes_count_the_choice_too(
+    kind: Any,
+) -> None:
+    def rounds(cv: str) -> tuple[int, float]:
+        strategy = kind(alphas=ALPHAS, cv=cv, min_available_nodes=K)
+        grid = InProcessGrid.of_app(NATIVE, K)
+        strategy.start(grid) if kind is FedRidge else drive_legacy(strategy, grid)
+        report = strategy.report_
+        return report.bytes_up + report.bytes_down, report.fedavg_rounds
+
+    (little, few), (much, many) = rounds("server"), rounds("clients")
+    assert much > little
+    assert many / few == pytest.approx(much / little, rel=0.02)
+
+
 def lose(grid: InProcessGrid, node: int, answer: Any) -> None:
     honest = grid.handlers[node]
 
