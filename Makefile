@@ -70,8 +70,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# What takes both cores goes alone, after all that takes one.
+WHOLE_MACHINE := (ray or superlink or deployment)
+
 check: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not $(WHOLE_MACHINE)"
+	$(BIN)/python -m pytest -m "not slow and $(WHOLE_MACHINE)"
 
 BENCHMARKS := PYTHONPATH=benchmarks $(BIN)/python -m fedridge_benchmarks
 

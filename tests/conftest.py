@@ -11,6 +11,19 @@ settings.register_profile("local", deadline=None, max_examples=40)
 settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+STARTS_RAY = ("flower/server.py", "flower/legacy.py")  # by their docstrings
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what cannot mark itself: notebooks and docstrings that start Ray."""
+    for item in items:
+        doctest = isinstance(item, pytest.DoctestItem)
+        if item.path.suffix == ".ipynb" or (
+            doctest and item.path.as_posix().endswith(STARTS_RAY)
+        ):
+            item.add_marker(pytest.mark.ray)
+
+
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 

@@ -609,16 +609,6 @@ def test_committed_rates_are_measured_again():
     )
 
 
-def test_the_example_of_the_page_prints_what_it_says(capsys):
-    from test_readme import blocks, run
-
-    text = poisoning.PAGE.read_text(encoding="utf-8")
-    (code,) = blocks("python", text)
-    (printed,) = blocks("text", text)
-    run(code)
-    assert capsys.readouterr().out == printed
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_first_look_at_many_clients_gives_the_verdicts_of_a_close_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
