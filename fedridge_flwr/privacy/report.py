@@ -171,7 +171,7 @@ def useless(
     targets: Sequence[int], n_targets: int, predictions: Sequence[float]
 ) -> str:
     """Return the verdict on a model without coefficients, for some targets or all."""
-    values = ", ".join(f"{value:g}" for value in predictions)
+    values = ", ".join(f"{value + 0.0:g}" for value in predictions)  # no "-0"
     if n_targets == 1:
         return (
             "NOT USABLE: every coefficient is 0, so the model predicts "
