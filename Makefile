@@ -25,7 +25,7 @@ help:
 	@echo "make record-faults     all faults of a deployment three times, into docs/results"
 	@echo "make audit      attacks on the privacy with canaries, ten minutes"
 	@echo "make security   bandit, and known advisories of what is installed"
-	@echo "make fuzz       hostile answers and files, 100,000 of them, ten minutes"
+	@echo "make fuzz       hostile answers and files, 100,000 of them, twenty minutes"
 	@echo "make poisoning  which lies of clients are found, and false alarms; a minute"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
 	@echo "make readme     put what was measured into README.md and docs/"
@@ -94,7 +94,7 @@ test-deployment: $(READY)
 	$(BIN)/python -m pytest -m "deployment and not soak" tests/deployment
 
 soak: $(READY)
-	$(BIN)/python -m pytest -m slow -s tests/test_soak.py
+	$(BIN)/python -m pytest -m slow -s tests/test_soak.py tests/test_flower_simulation.py
 
 soak-deployment: $(READY)
 	$(BIN)/python -m pytest -m soak -s tests/deployment/test_soak_deployment.py

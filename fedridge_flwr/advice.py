@@ -162,7 +162,7 @@ def recommend(
     problem                             advice
     ==================================  =============================================
     payload within the budget           "oneshot": exact, one round
-    beyond, clients can come back       "refine": exact, an eighth of the bytes
+    beyond, clients can come back       "refine": exact, a part of the bytes
     ... d x d does not fit the server   "cg": exact, vectors only
     beyond, one round only              "oneshot" all the same: what is smaller is
                                         not exact

@@ -1,9 +1,10 @@
 """Fold contributions of clients into one total, and name whoever does not fit.
 
-Contributions are merged as they arrive and then forgotten, so memory does not grow
-with the number of clients. Nobody knows beforehand which schema is the right one:
-contributions are folded per schema, and the schema of most clients wins. A single
-client with other columns, even one that answers first, cannot shut out the rest.
+Contributions are merged as they arrive and then forgotten (unless clients are to be
+compared), so memory hardly grows with their number. Nobody knows beforehand which
+schema is the right one: contributions are folded per schema, and the schema of most
+clients wins. A single client with other columns, even one that answers first, cannot
+shut out the rest.
 """
 
 from __future__ import annotations

@@ -227,5 +227,5 @@ print(strategy.model_.to_sklearn(), strategy.model_)
 # - [04_privacy.ipynb](04_privacy.ipynb): a guarantee for every row, and its price.
 # - [05_high_dimension_and_kernels.ipynb](05_high_dimension_and_kernels.ipynb): many
 #   features, and models that are not linear.
-# - [README](../README.md): your FedAvg app, converted by a diff;
-#   [docs/deployment.md](../docs/how-to/deployment.md): from here to real sites.
+# - [An app you have](../docs/how-to/existing-app.md): your FedAvg app, converted by a
+#   diff. [Deployment](../docs/how-to/deployment.md): from here to real sites.

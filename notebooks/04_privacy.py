@@ -231,7 +231,7 @@ for epsilon in (0.1, 1.0, 10.0):
 # ## What a clinic decides for itself
 #
 # A clinic need not do what the server asks for. Two guards belong to the client, and
-# the server has no say in them:
+# no request can change them (the app's code can: [SECURITY.md](../SECURITY.md)):
 #
 # - a `PrivacyPolicy` refuses every request that is weaker than it grants, and exact
 #   ones altogether;
@@ -686,4 +686,5 @@ for calibration, title in titles.items():
 #    the cheapest accuracy there is.
 # 4. Few features and many rows: one round. Otherwise `rounds=20`, or no model. Read the
 #    verdict.
-# 5. Clients keep a policy and a ledger. Then it does not matter what a server asks for.
+# 5. Clients keep a policy and a ledger. Then no request gets more than they grant, as
+#    long as the site, and not the server, decides which code it runs.

@@ -326,3 +326,23 @@ def test_a_private_fit_through_the_simulation(rounds: int, tmp_path: Path) -> No
     if rounds == 1:
         assert relative(first.model_.coef_, ridge.coef_) < 0.05
     assert first.model_.score(X, y) > 0.9 * ridge.score(X, y)
+
+
+@pytest.mark.slow
+def test_the_older_api_gives_a_silent_client_up_at_its_round_timeout() -> None:
+    def client_fn(context: Context) -> Any:
+        k = int(context.node_config["partition-id"])
+        time.sleep(30 if k == 2 else 0)
+        X, y = load_diabetes(return_X_y=True)
+        return RidgeClient(X[k::3], y[k::3]).to_client()
+
+    strategy = LegacyFedRidge(alpha=1.0, min_available_clients=3)
+    config = ServerConfig(num_rounds=1, round_timeout=20.0)
+    components = ServerAppComponents(strategy=strategy, config=config)
+    simulate(ServerApp(server_fn=lambda _: components), ClientApp(client_fn), 3)
+    assert len(strategy.report_.participants) == 2
+    (reason,) = strategy.report_.failures.values()
+    assert "Message Unavailable" in reason
+    X, y = load_diabetes(return_X_y=True)
+    kept = np.arange(len(y)) % 3 != 2
+    assert_exact(strategy.model_, Ridge(alpha=1.0).fit(X[kept], y[kept]))

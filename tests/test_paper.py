@@ -1,8 +1,8 @@
 """The paper's statements, one test each, named after them.
 
-Read as a checklist: what the project implements so far. Statements on privacy
-(Theorems 6 and 7, Corollary 3, Algorithm 2) and projections (Propositions 2 and 3)
-come with those parts.
+Read as a checklist of the paper's algebra. What it says of privacy (Theorems 6 and 7,
+Corollary 3, Algorithm 2) and of projections (Propositions 2 and 3) is measured instead,
+by tests/test_privacy_accounting.py and the experiments: docs/explanation/paper.md.
 """
 
 from __future__ import annotations

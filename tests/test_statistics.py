@@ -631,6 +631,11 @@ def test_many_rows_need_little_extra_memory(form, weighted):
     assert extra_memory(from_data, X, y, weight) < 64 * MEGABYTE
 
 
+def test_five_hundred_dense_columns_need_little_extra_memory():
+    X = np.random.default_rng(0).normal(size=(20_000, 500))
+    assert extra_memory(from_data, X, X[:, 0]) < 64 * MEGABYTE
+
+
 def test_sparse_rows_of_uneven_length_need_little_extra_memory():
     full = sparse.csr_array(np.random.default_rng(0).normal(size=(8000, 300)))
     X = sparse.vstack([full, sparse.csr_array((792_000, 300))]).tocsr()

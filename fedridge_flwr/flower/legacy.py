@@ -123,8 +123,8 @@ class FedRidge(FitResults, Strategy):
     Notes
     -----
     Flower's older driver hands over all answers at once, so memory grows with the
-    number of clients, and it has no time limit: a client that never answers holds
-    up the round. `fedridge_flwr.FedRidge` has neither limitation.
+    number of clients. Give ``ServerConfig`` a ``round_timeout``: without, a client that
+    never answers holds up the round. `fedridge_flwr.FedRidge` has neither limitation.
 
     The strategy does not know how many rounds ``ServerConfig`` has; one is enough but
     for these:

@@ -114,7 +114,7 @@ class FedRidge(FitResults, Strategy):
         columns.
     mode : {"oneshot", "refine", "cg", "auto"}
         "oneshot": everything in one round. "refine": exact as well, in a few rounds
-        and about an eighth of the bytes, for many features: clients send a rough
+        and a seventh to a quarter of the bytes, for many features: clients send a rough
         factor first and then one vector in each round, and must all stay. "cg": the
         same without the factor, where a matrix of d x d is too much for the server.
         "auto": "oneshot" while the statistics are within `max_bytes`, else "refine",

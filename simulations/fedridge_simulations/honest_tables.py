@@ -56,7 +56,8 @@ def honest_verdict(results: Results) -> str:
     ties = [e for e in settings.epsilon if fine[e].mean <= _above(results, e)]
     refined = f"at ε {_list(ties)}" if ties else "at no ε"
     return (
-        f"Done right, One-Shot {where} than DP-FedAvg-{settings.one('rounds')} "
+        f"Done right, with noise of every client and {settings.one('features')} "
+        f"features, One-Shot {where} than DP-FedAvg-{settings.one('rounds')} "
         f"({shots[high]:.3g} and {trained[high]:.3g} at ε {high:g}); {last} "
         f"rounds of refinement reach it {refined}."
     )
@@ -92,9 +93,9 @@ def _composition(settings: Settings) -> Claim:
         f"{_list(formula)} by the theorem's formula, {_list(exact)} exactly; "
         f"Algorithm 2: {_list(single)}",
         all(many > one for many, one in zip(exact, single, strict=True)),
-        "counted exactly, Gaussian noise for ε/√R in each of R rounds costs what one "
-        "release at ε does, and less than G and h released together: no composition "
-        "penalty is not by itself an advantage",
+        "counted exactly, √R times the noise in each of R rounds costs what the noise "
+        "once does in one release, and less than G and h released together: no "
+        "composition penalty is not by itself an advantage",
     )
 
 

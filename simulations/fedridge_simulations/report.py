@@ -93,7 +93,11 @@ def write_report(folder: Path) -> str:
         "`simulations/`, which also wrote this page (`make experiments-full`). Tables "
         "with every claim of the paper, what was measured and a verdict are behind "
         "the links.",
-        table(["experiment", "verdict", "claims that hold"], rows, text_columns=3),
+        table(
+            ["experiment", "verdict", "claims of the paper that hold"],
+            rows,
+            text_columns=3,
+        ),
         "## Properties",
         properties_table("../.."),
         "Flower ships no SCAFFOLD, so there is none here; any strategy that it does "

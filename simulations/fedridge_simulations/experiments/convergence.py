@@ -37,8 +37,8 @@ def _verdict(results: Results) -> str:
     return (
         "Full-batch rounds FedAvg needs to come within 1% of what One-Shot has after "
         f"one: {round_range(results.rounds_to(method, _NEAR))}. After "
-        f"{method.rounds} it is "
-        f"{percent(results.excess(method).mean)} above it."
+        f"{method.rounds} its test error differs by "
+        f"{percent(results.excess(method).mean)}."
     )
 
 
