@@ -165,7 +165,7 @@ class NotEnoughClientsError(FedRidgeError):
     ...     strategy.aggregate_train(server_round=1, replies=[])
     ... except NotEnoughClientsError as error:
     ...     print(error)
-    0 valid answer(s), at least 3 needed.
+    0 valid answers, at least 3 needed.
     """
 
 

@@ -463,11 +463,17 @@ class OneShotFit:
 def _too_few(roll: Roll, settings: FitSettings) -> str:
     failures = roll.failures
     taken = len(roll.participants)
-    lines = [f"{taken} valid answer(s), at least {settings.min_clients} needed."]
+    answers = counted(taken, "valid answer")
+    lines = [f"{answers}, at least {settings.min_clients} needed."]
     for client, reason in list(failures.items())[:10]:
         lines.append(f"  client {client}: {reason}")
     if len(failures) > 10:
         lines.append(f"  ... and {len(failures) - 10} more")
+    if failures and not taken:
+        lines.append(
+            "  (only a ClientApp made by ridge_client_app(load_data), or a "
+            "RidgeClient, knows what is asked here)"
+        )
     return "\n".join(lines)
 
 

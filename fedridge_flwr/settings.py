@@ -243,8 +243,8 @@ def check_fraction(name: str, value: object) -> float:
     """Return a number between 0 and 1, or say what it is for."""
     if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
         raise FedRidgeError(f"{name} must be between 0 and 1, got {value!r}.")
-    if name == "fraction_train" and value == 0:
-        raise FedRidgeError("fraction_train must be above 0: someone has to answer.")
+    if name in ("fraction_train", "fraction_fit") and value == 0:
+        raise FedRidgeError(f"{name} must be above 0: someone has to answer.")
     return float(value)
 
 

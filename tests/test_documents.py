@@ -104,6 +104,15 @@ def _toml(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
+def test_the_reference_has_every_line_of_a_report() -> None:
+    shown = (REFERENCE / "report.md").read_text("utf-8")
+    for module in ("report.py", "privacy/report.py"):
+        code = (ROOT / "fedridge_flwr" / module).read_text("utf-8")
+        lines = re.findall(r'\(\s*"([A-Za-z0-9, ]+)",\s', code)
+        assert len(lines) >= 8
+        assert [line for line in lines if f"`{line}`" not in shown] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_tests_and_targets_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -187,3 +187,22 @@ def test_min_rows_must_be_a_number_that_can_hold_back(min_rows):
 def test_rows_instead_of_a_function_are_refused_before_anybody_asks():
     with pytest.raises(FedRidgeError, match="functions of the context"):
         ridge_client_app(([[1.0]], [1.0]))
+
+
+@pytest.mark.parametrize(
+    "load", [lambda: None, lambda partition_id, num_partitions: None]
+)
+def test_a_load_data_of_other_arguments_is_refused_before_anybody_asks(load):
+    with pytest.raises(FedRidgeError, match="must take one argument, the context"):
+        ridge_client_app(load)
+
+
+def test_load_data_may_be_any_callable_of_a_context():
+    from functools import partial
+
+    class Loader:
+        def __call__(self, context, rows=10):
+            return None
+
+    for load in (Loader(), partial(lambda a, context: None, 1), lambda *args: None):
+        assert ridge_client_app(load) is not None

@@ -141,3 +141,28 @@ def test_wrong_settings_fail_before_the_round() -> None:
 def test_numbers_of_clients_are_checked_under_both_names(setting, told):
     with pytest.raises(FedRidgeError, match=told):
         LegacyFedRidge(**setting)
+
+
+def test_what_fedavg_took_is_taken() -> None:
+    """Settings of a stock FedAvg may stay where they are."""
+    from flwr.common import ndarrays_to_parameters
+
+    strategy = LegacyFedRidge(
+        fraction_fit=1.0,
+        min_fit_clients=2,
+        min_evaluate_clients=2,
+        min_available_clients=K,
+        initial_parameters=ndarrays_to_parameters([np.zeros(3)]),
+        on_fit_config_fn=lambda server_round: {"lr": 0.1},
+        evaluate_fn=lambda server_round, arrays, config: None,
+    )
+    drive(strategy, InProcessGrid.of_app(NATIVE, K))
+    assert len(strategy.report_.participants) == K
+
+
+def test_a_fraction_of_the_clients_is_asked() -> None:
+    strategy = LegacyFedRidge(fraction_fit=0.5, min_available_clients=K)
+    drive(strategy, InProcessGrid.of_app(NATIVE, K))
+    assert len(strategy.report_.participants) == round(0.5 * K)
+    with pytest.raises(FedRidgeError, match="fraction_fit must be above 0"):
+        LegacyFedRidge(fraction_fit=0.0)

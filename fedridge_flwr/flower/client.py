@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -157,6 +158,7 @@ change from run to run.
                 "load_data and load_eval_data must be functions of the context that "
                 f"return (X, y), got {type(load).__name__}."
             )
+        _check_takes_context(load)
     check_whole("min_rows", min_rows)
     feature_maps = check_permission(feature_maps)
     check_guards(privacy_policy, privacy_ledger, client_name)
@@ -687,6 +689,22 @@ def _or_refusal(
         return reply()
     except Exception as error:
         return wire.error_reply(desk.told(error, config))
+
+
+def _check_takes_context(load: LoadData) -> None:
+    """Refuse now what would fail at every client, in the middle of a round."""
+    try:
+        signature = inspect.signature(load)
+    except (TypeError, ValueError):  # some callables of C do not tell
+        return
+    try:
+        signature.bind(object())
+    except TypeError:
+        name = getattr(load, "__name__", type(load).__name__)
+        raise FedRidgeError(
+            f"load_data must take one argument, the context; {name}{signature} does "
+            f"not. Wrap it, as in lambda context: {name}(...)."
+        ) from None
 
 
 def _rows(data: Any, what: str) -> tuple[Any, Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -13,7 +14,7 @@ from flwr.serverapp import Grid
 from ..errors import NotEnoughClientsError
 from .sizes import array_lengths
 
-__all__ = ["ask", "log", "wait_for_nodes"]
+__all__ = ["ask", "log", "sample", "wait_for_nodes"]
 
 log = logging.getLogger("flwr")
 _Node = TypeVar("_Node")
@@ -168,3 +169,10 @@ def _how_many_fit(size: int) -> int:
 
 def _size(message: Message) -> int:
     return 0 if message.has_error() else sum(array_lengths(message))
+
+
+def sample(nodes: Sequence[_Node], fraction: float, minimum: int) -> list[_Node]:
+    """Return a random part of the nodes, in their order, and at least `minimum`."""
+    number = min(len(nodes), max(minimum, round(fraction * len(nodes))))
+    chosen = random.SystemRandom().sample(range(len(nodes)), number)
+    return [nodes[k] for k in sorted(chosen)]

@@ -40,7 +40,7 @@ from ..selection import Alphas
 from ..settings import FitSettings, as_feature_map, check_fraction, check_whole
 from . import wire
 from .arrays import decode_array, held_out_arrays, model_arrays
-from .exchange import log, wait_for_nodes
+from .exchange import log, sample, wait_for_nodes
 from .private import refuse_private_evaluation
 from .reasons import one_line, tidy_reason
 from .results import FitResults
@@ -75,11 +75,16 @@ class FedRidge(FitResults, Strategy):
         Penalty, zero or more. The intercept is never penalised.
     fit_intercept, standardize : bool
         As in `solve`.
+    fraction_fit : float
+        Fraction of the connected clients that are asked. Anything but 1.0 leaves rows
+        out.
     fraction_evaluate : float
         Fraction of the clients that evaluate the model; 0.0 means none.
     min_fit_clients : int, optional
         Valid answers needed, by default one; with fewer, `NotEnoughClientsError` and no
         model.
+    min_evaluate_clients : int
+        Clients that evaluate at least, whatever the fraction.
     min_available_clients : int, optional
         Clients to wait for. Without it, the strategy waits until their number is
         stable, that is has not changed for three seconds.
@@ -99,6 +104,8 @@ class FedRidge(FitResults, Strategy):
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
         File the model is written to, as JSON; use an absolute path.
+    initial_parameters : Parameters, optional
+        Accepted where FedAvg had it, and ignored.
     min_available_nodes : int, optional
         Another spelling of `min_available_clients`.
     min_train_nodes : int, optional
@@ -187,8 +194,10 @@ class FedRidge(FitResults, Strategy):
         *,
         fit_intercept: bool = True,
         standardize: bool = False,
+        fraction_fit: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_fit_clients: int | None = None,
+        min_evaluate_clients: int = 1,
         min_available_clients: int | None = None,
         evaluate_fn: (
             Callable[
@@ -213,10 +222,17 @@ class FedRidge(FitResults, Strategy):
         screen: str = "report",
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
+        initial_parameters: Parameters | None = None,
         min_available_nodes: int | None = None,
         min_train_nodes: int | None = None,
     ) -> None:
+        if initial_parameters is not None:
+            log.info("FedRidge needs no initial parameters: they are ignored.")
+        self.fraction_fit = check_fraction("fraction_fit", fraction_fit)
         self.fraction_evaluate = check_fraction("fraction_evaluate", fraction_evaluate)
+        self.min_evaluate_clients = check_whole(
+            "min_evaluate_clients", min_evaluate_clients
+        )
         self.min_available_clients = _either(
             min_available_clients=min_available_clients,
             min_available_nodes=min_available_nodes,
@@ -321,7 +337,7 @@ class FedRidge(FitResults, Strategy):
             lambda: _connected(client_manager), wanted, _WAIT_SECONDS
         )
         self._fit.seconds["wait"] = time.perf_counter() - began
-        return clients
+        return sample(clients, self.fraction_fit, self._settings.min_clients)
 
     def aggregate_fit(
         self,
@@ -389,7 +405,11 @@ class FedRidge(FitResults, Strategy):
             return self._ask_for_losses(server_round, client_manager)
         if self.fraction_evaluate == 0 or server_round != self._last_round:
             return []
-        number = max(1, round(self.fraction_evaluate * client_manager.num_available()))
+        available = client_manager.num_available()
+        wanted = max(
+            self.min_evaluate_clients, round(self.fraction_evaluate * available)
+        )
+        number = min(available, wanted)
         config = (
             dict(self.on_evaluate_config_fn(server_round))
             if self.on_evaluate_config_fn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -33,7 +32,7 @@ from ..settings import FitSettings, as_feature_map, check_fraction, check_whole
 from ..words import counted
 from . import wire
 from .arrays import held_out_arrays, model_arrays
-from .exchange import ask, log, wait_for_nodes
+from .exchange import ask, log, sample, wait_for_nodes
 from .private import refuse_private_evaluation
 from .reasons import tidy_reason
 from .results import FitResults
@@ -367,7 +366,7 @@ class FedRidge(FitResults, Strategy):
             self._fit, self._forms = new_fit(self._settings), {}
             self._last_round = _NO_ROUND
             nodes = self._wait_for_nodes(grid)
-            nodes = _sample(nodes, self.fraction_train, self._settings.min_clients)
+            nodes = sample(nodes, self.fraction_train, self._settings.min_clients)
             self._fit.seconds["wait"] = time.perf_counter() - began
         fields, arrays_down = wire.asked_for(self._fit)
         own = {**config, **fields, "server-round": server_round}
@@ -438,7 +437,7 @@ class FedRidge(FitResults, Strategy):
             return []
         # No waiting here: the model is there, and whoever left must not cost it.
         nodes = sorted(set(grid.get_node_ids()))
-        nodes = _sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
+        nodes = sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
         content = wire.evaluate_request(
             model_arrays(self.model_),
             {**config, **self._schema(), "server-round": server_round},
@@ -625,11 +624,6 @@ class _NodeNames:
 
 def _messages(content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
     return [Message(content, dst_node_id=node, message_type=kind) for node in nodes]
-
-
-def _sample(nodes: list[int], fraction: float, minimum: int) -> list[int]:
-    number = min(len(nodes), max(minimum, round(fraction * len(nodes))))
-    return sorted(random.SystemRandom().sample(nodes, number))
 
 
 def _keep(
