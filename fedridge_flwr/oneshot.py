@@ -469,10 +469,10 @@ def _too_few(roll: Roll, settings: FitSettings) -> str:
         lines.append(f"  client {client}: {reason}")
     if len(failures) > 10:
         lines.append(f"  ... and {len(failures) - 10} more")
-    if failures and not taken:
+    if failures and set(failures) <= roll.crashed:
         lines.append(
-            "  (only a ClientApp made by ridge_client_app(load_data), or a "
-            "RidgeClient, knows what is asked here)"
+            "  No client understood the question: is their app ridge_client_app("
+            "load_data), or a RidgeClient?"
         )
     return "\n".join(lines)
 

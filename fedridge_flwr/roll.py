@@ -25,6 +25,7 @@ class Roll:
     parts: dict[str, Any] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
+    crashed: set[str] = field(default_factory=set)
     _seen: dict[str, None] = field(default_factory=dict)
 
     def add(self, client: str, part: Any) -> None:
@@ -36,6 +37,11 @@ class Roll:
         """Name a client that failed or whose answer cannot be used."""
         if self._first_answer(client):
             self.failures[client] = reason
+
+    def crash(self, client: str, reason: str) -> None:
+        """Name a client whose app raised: ours sends its errors as answers."""
+        self.crashed.add(client)
+        self.refuse(client, reason)
 
     def reject(self, client: str, reason: str) -> None:
         """Take back an answer that turned out to be of no use."""

@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import Strategy
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
+    DataError,
     FedRidge,
     FedRidgeError,
     NotEnoughClientsError,
@@ -559,3 +560,21 @@ def test_fraction_train_asks_for_as_many_as_are_needed() -> None:
 def test_a_timeout_must_be_seconds(timeout: Any) -> None:
     with pytest.raises(FedRidgeError, match="timeout must be seconds"):
         FedRidge().start(InProcessGrid.of_app(NATIVE, 2), timeout=timeout)
+
+
+def test_clients_of_another_app_are_told_from_clients_of_ours_that_fail() -> None:
+    def stock(message: Message) -> Message:
+        coef, intercept = message.content["arrays"].to_numpy_ndarrays()
+        return Message(RecordDict({"sum": coef + intercept}), reply_to=message)
+
+    with pytest.raises(NotEnoughClientsError, match="No client understood"):
+        FedRidge(min_available_nodes=2).start(InProcessGrid([stock, stock]))
+
+    def load_data(context: Any) -> Any:
+        raise DataError("no rows this month")
+
+    with pytest.raises(NotEnoughClientsError) as raised:
+        FedRidge(min_available_nodes=2).start(
+            InProcessGrid.of_app(ridge_client_app(load_data), 2)
+        )
+    assert "understood" not in str(raised.value)

@@ -416,7 +416,7 @@ class FedRidge(FitResults, Strategy):
             if stranger not in names.all:
                 roll.refuse(stranger, "was not asked")
         elif reply.has_error():
-            roll.refuse(client, tidy_reason(reply.error.reason))
+            roll.crash(client, tidy_reason(reply.error.reason))
         else:
             self._forms[client] = wire.form_of(reply.content)
             feature_map = self._fit.map_now
