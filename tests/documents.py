@@ -22,6 +22,16 @@ EXPERIMENTS, DEPLOYED = "simulations/results", "docs/results"
 BENCHMARKS = "benchmarks/results"
 HIGH_DIMENSION = "docs/explanation/high-dimension.md"
 
+PAGES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("docs/*/*.md"),
+    *ROOT.glob("simulations/results/*.md"),
+    *(ROOT / name / "README.md" for name in ("benchmarks", "deployment", "examples")),
+    ROOT / "simulations" / "README.md",
+]
+"""All that people read, but for notebooks and tables of single experiments."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -101,6 +111,11 @@ PLACES = [
     Place("faults", DEPLOYED, "docs/reference/faults.md", tables.faults_table),
     Place("soak", DEPLOYED, "docs/reference/faults.md", tables.soak_table),
 ]
+
+
+def name_of(page: Path) -> str:
+    """Return the path of a page as README would write it."""
+    return str(page.relative_to(ROOT))
 
 
 def put(text: str, marks: tuple[str, str], content: str) -> str:

@@ -12,27 +12,13 @@ from typing import Any
 
 import pytest
 from document_tables import DEPLOYED, ROOT
-from documents import PLACES, Place
+from documents import PAGES, PLACES, Place, name_of
 
 import fedridge_flwr
 import fedridge_flwr.features
 import fedridge_flwr.privacy
 
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = [
-    *ROOT.glob("*.md"),
-    *ROOT.glob("docs/*.md"),
-    *ROOT.glob("docs/*/*.md"),
-    *ROOT.glob("simulations/results/*.md"),
-    *(ROOT / name / "README.md" for name in ("benchmarks", "deployment", "examples")),
-    ROOT / "simulations" / "README.md",
-]
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
 # ---- what was measured ---------------------------------------------------------------
 
 

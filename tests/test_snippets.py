@@ -19,6 +19,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from document_tables import ROOT
+from documents import PAGES, name_of
 from fakes import InProcessGrid, node_context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
@@ -27,14 +29,6 @@ from sklearn.linear_model import Ridge
 
 from fedridge_flwr import ridge_client_app
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = [
-    *ROOT.glob("*.md"),
-    *ROOT.glob("docs/*.md"),
-    *ROOT.glob("docs/*/*.md"),
-    *(ROOT / name / "README.md" for name in ("benchmarks", "deployment", "examples")),
-    ROOT / "simulations" / "README.md",
-]
 CLIENTS = 5
 FEDERATION = ROOT / "deployment" / "README.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -48,10 +42,6 @@ def by_hand(page: Path) -> str:
 
 def blocks(page: Path, *languages: str) -> list[str]:
     return [code for kind, code in FENCE.findall(by_hand(page)) if kind in languages]
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 def load_data(context: Any) -> tuple[np.ndarray, np.ndarray]:
