@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
@@ -37,8 +38,12 @@ def rows(k: int, n: int = 40) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
 
 
 def sung(text: object) -> list[str]:
-    """Return the canaries in a text."""
-    return [sign for sign in SIGNS if sign in str(text)]
+    """Return the canaries in a text.
+
+    A number begins where no digit is before it: times such as 1794889901.5937 sing of
+    nobody.
+    """
+    return [s for s in SIGNS if re.search(rf"(?<!\d){re.escape(s)}", str(text))]
 
 
 class Watch(logging.Handler):
