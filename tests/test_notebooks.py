@@ -64,7 +64,7 @@ def test_nothing_of_a_machine_is_in_it(path: Path) -> None:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop("image/png", None)
     text = json.dumps(cells)
-    assert not re.search(r"(/home/|/root/|/tmp/|/work/|/Users/|site-packages)", text)
+    assert not re.search(r"(/(home|root|tmp|work|Users)/|site-packages)", text)
     assert path.stat().st_size < 500_000
 
 
