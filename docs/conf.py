@@ -44,9 +44,6 @@ extensions = [
 ]
 autosummary_generate = False
 strip_signature_backslash = True  # or `coef_` loses its underscore
-# Explicit names, or every misspelt reference is somebody else's problem.
-nitpicky = True
-nitpick_ignore_regex = [(r"py:.*", r".*")]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 4

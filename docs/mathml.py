@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from docutils.nodes import SkipNode
 from latex2mathml.converter import convert
 
 
 def inline(translator: Any, node: Any) -> None:
     """Write a formula in running text."""
     translator.body.append(convert(node.astext(), display="inline"))
-    _skip()
+    raise SkipNode
 
 
 def block(translator: Any, node: Any) -> None:
     """Write a formula on a line of its own."""
     formula = convert(node.astext(), display="block")
     translator.body.append(f'<div class="formula">{formula}</div>')
-    _skip()
-
-
-def _skip() -> None:
-    from docutils.nodes import SkipNode
-
     raise SkipNode
 
 
