@@ -94,7 +94,7 @@ test-deployment: $(READY)
 	$(BIN)/python -m pytest -m "deployment and not soak" tests/deployment
 
 soak: $(READY)
-	$(BIN)/python -m pytest -m slow -s tests/test_soak.py tests/test_flower_simulation.py
+	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py
 
 soak-deployment: $(READY)
 	$(BIN)/python -m pytest -m soak -s tests/deployment/test_soak_deployment.py
@@ -103,7 +103,7 @@ record-faults: $(READY)
 	FAULT_RECORD=1 FAULT_TIMES=3 $(BIN)/python -m pytest -s tests/deployment/test_faults.py
 
 audit: $(READY)
-	$(BIN)/python -m pytest -m slow -s tests/test_privacy_audit.py
+	$(BIN)/python -m pytest -m slow -s tests/privacy/test_audit.py
 
 $(VENV)/.security: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[security]'
@@ -113,10 +113,10 @@ security: $(VENV)/.security
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive \
 	  fedridge_flwr simulations/fedridge_simulations \
 	  benchmarks/fedridge_benchmarks deployment
-	$(BIN)/python tests/audit_dependencies.py
+	$(BIN)/python tools/audit_dependencies.py
 
 poisoning: $(READY)
-	PYTHONPATH=simulations:benchmarks:deployment $(BIN)/python tests/poisoning.py
+	PYTHONPATH=simulations:benchmarks:deployment:tests/support $(BIN)/python tools/poisoning.py
 
 fuzz: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/fuzz
@@ -126,7 +126,7 @@ notebooks: $(READY)
 	$(BIN)/python -m pytest --nbmake --overwrite notebooks/
 
 readme: $(READY)
-	PYTHONPATH=benchmarks:deployment $(BIN)/python tests/documents.py
+	PYTHONPATH=benchmarks:deployment $(BIN)/python tools/documents.py
 
 SITE := $(BIN)/python -m sphinx -W --keep-going -c docs
 

@@ -10,7 +10,6 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from .advice import Recommendation, recommend
 from .errors import (
     DataError,
     FedRidgeError,
@@ -31,9 +30,8 @@ from .features import (
     RandomFourierFeatures,
     Standardize,
 )
-from .heldout import ClampedLossWarning
-from .model import RidgeModel
-from .plain import PlainStatistics
+from .federation.recommend import Recommendation, recommend
+from .federation.report import FitReport
 from .privacy import (
     DifferentialPrivacy,
     PrivacyLedger,
@@ -42,10 +40,12 @@ from .privacy import (
     PrivateStatistics,
     solve_private,
 )
-from .report import FitReport
-from .selection import AlphaSelection, GridEdgeWarning, select_alpha
-from .solve import solve, solve_path
-from .statistics import SufficientStatistics
+from .regression.alpha_selection import AlphaSelection, GridEdgeWarning, select_alpha
+from .regression.leave_client_out import ClampedLossWarning
+from .regression.model import RidgeModel
+from .regression.solve import solve, solve_path
+from .statistics.plain import PlainStatistics
+from .statistics.sufficient import SufficientStatistics
 
 if TYPE_CHECKING:
     from .flower import FedRidge, LegacyFedRidge, RidgeClient, ridge_client_app

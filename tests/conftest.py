@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from real_data import SHARED_DATA
 
 settings.register_profile("local", deadline=None, max_examples=40)
 settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-STARTS_RAY = ("flower/server.py", "flower/legacy.py")  # by their docstrings
+STARTS_RAY = ("flower/strategy.py", "flower/legacy_strategy.py")  # by their docstrings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,9 +23,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             doctest and item.path.as_posix().endswith(STARTS_RAY)
         ):
             item.add_marker(pytest.mark.ray)
-
-
-SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedridge_flwr import SufficientStatistics, solve
-from fedridge_flwr.flower.wire import read_answer, statistics_reply
-from fedridge_flwr.fold import Fold
-from fedridge_flwr.threads import one_blas_thread
+from fedridge_flwr.federation.aggregate import Fold
+from fedridge_flwr.flower.protocol.records import read_answer, statistics_reply
+from fedridge_flwr.linalg.blas import one_blas_thread
 
 from .measure import seconds
 from .simulated import Simulator

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedridge_flwr.words import text_table
+from fedridge_flwr._text import text_table
 
 from .measure import Ratio
 

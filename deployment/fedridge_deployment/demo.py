@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from fedridge_flwr import RidgeModel
+from fedridge_flwr._text import text_table
 from fedridge_flwr.app.descent import curvature
 from fedridge_flwr.app.machine import versions
-from fedridge_flwr.words import text_table
 
 from .federation import federation
 

@@ -14,15 +14,15 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 
+from .._text import human_bytes, text_table
 from ..features import FeatureMap
+from ..federation.report import FitReport
 from ..flower import FedRidge
-from ..flower.arrays import decode_arrays, model_from_arrays
 from ..flower.exchange import ask, log
-from ..flower.sizes import CountingGrid
-from ..model import RidgeModel
-from ..report import FitReport
-from ..words import human_bytes, text_table
-from .settings import AppSettings
+from ..flower.message_sizes import CountingGrid
+from ..flower.protocol.arrays import decode_arrays, model_from_arrays
+from ..regression.model import RidgeModel
+from .run_config import AppSettings
 from .task import ClientRows, largest_curvature
 
 __all__ = ["Run", "comparison_table", "draw_comparison", "run_iterative", "run_oneshot"]

@@ -22,7 +22,7 @@ from .comparison import (
     run_oneshot,
     warm_up,
 )
-from .settings import AppSettings, read_settings
+from .run_config import AppSettings, read_settings
 from .task import ClientRows, feature_names, pooled_rows
 
 __all__ = ["app"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import FedRidgeError
 from .descent import curvature
-from .settings import AppSettings
+from .run_config import AppSettings
 from .synthetic import paper_rows
 
 __all__ = [

@@ -9,16 +9,16 @@ variances of the columns over all clients (`columns`).
 
 from __future__ import annotations
 
+from .allowlist import check_allowed, check_permission
 from .base import FeatureMap
-from .columns import ColumnMoments
+from .column_moments import ColumnMoments
 from .composition import Composition
 from .fourier import RandomFourierFeatures
-from .mapped import MappedRows, map_rows
-from .permission import check_allowed, check_permission
+from .mapped_rows import MappedRows, map_rows
+from .neural_tangent import NeuralTangentFeatures
 from .polynomial import PolynomialMap
 from .projection import Distortion, GaussianProjection
 from .standardize import Standardize
-from .tangent import NeuralTangentFeatures
 
 __all__ = [
     "ColumnMoments",

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from .._checks import LARGEST_SIZE, check_size
+from .._types import Array
+from ..data.rows import finite_block
 from ..errors import DataError, FedRidgeError
-from ..rows import Array, finite_block
-from .checks import LARGEST_SIZE, check_size
-from .spelling import KINDS, compose, parse_json, parse_text
+from .parsing import KINDS, compose, parse_json, parse_text
 
 if TYPE_CHECKING:
-    from .columns import ColumnMoments
+    from .column_moments import ColumnMoments
 
 __all__ = ["FeatureMap", "generator", "refuse_too_many"]
 

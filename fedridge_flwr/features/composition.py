@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from .._types import Array
+from ..data.rows import finite_block
 from ..errors import FedRidgeError
-from ..rows import Array, finite_block
 from .base import FeatureMap
-from .columns import ColumnMoments
+from .column_moments import ColumnMoments
 
 __all__ = ["Composition"]
 

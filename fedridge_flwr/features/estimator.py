@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.rows import finite_block
 from ..errors import DataError
-from ..rows import finite_block
 from .base import FeatureMap
 
 __all__ = ["FeatureMapTransformer"]

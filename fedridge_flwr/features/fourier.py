@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._checks import check_positive, check_seed, check_size
+from .._text import counted
+from .._types import Array
+from ..data.rows import finite_block
 from ..errors import FedRidgeError
-from ..rows import Array, finite_block
-from ..words import counted
 from .base import FeatureMap, generator, refuse_too_many
-from .checks import check_positive, check_seed, check_size
-from .columns import ColumnMoments
+from .column_moments import ColumnMoments
 
 __all__ = ["RandomFourierFeatures"]
 

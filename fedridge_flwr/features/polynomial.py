@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rows import Array
-from ..words import counted
+from .._checks import check_flag, check_size
+from .._text import counted
+from .._types import Array
 from .base import FeatureMap
-from .checks import check_flag, check_size
 
 __all__ = ["PolynomialMap"]
 

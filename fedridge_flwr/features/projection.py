@@ -8,11 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from .._checks import check_seed, check_size
+from .._text import counted
+from .._types import Array
+from ..data.rows import finite_block
 from ..errors import DataError
-from ..rows import Array, finite_block
-from ..words import counted
 from .base import FeatureMap, generator, refuse_too_many
-from .checks import check_seed, check_size
 
 __all__ = ["Distortion", "GaussianProjection"]
 

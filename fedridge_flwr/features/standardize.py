@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._checks import LARGEST_SIZE, check_positive
+from .._text import counted
+from .._types import Array
 from ..errors import DataError, FedRidgeError
-from ..rows import Array
-from ..words import counted
 from .base import FeatureMap
-from .checks import LARGEST_SIZE, check_positive
-from .columns import ColumnMoments
+from .column_moments import ColumnMoments
 
 __all__ = ["Standardize"]
 

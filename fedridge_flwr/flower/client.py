@@ -29,8 +29,9 @@ from flwr.compat.common.recorddict_compat import (
 )
 from numpy.typing import NDArray
 
-from ..costs import MOST_FEATURES
-from ..encoding import encode_rows
+from .._text import counted
+from .._types import Array
+from ..data.rows import Rows, as_numbers, check_rows
 from ..errors import DataError, FedRidgeError, PrivacyError, ProtocolError
 from ..features import (
     ColumnMoments,
@@ -39,28 +40,33 @@ from ..features import (
     check_permission,
     map_rows,
 )
-from ..heldout import HeldOut
-from ..model import Evaluation, RidgeModel
+from ..federation.costs import MOST_FEATURES
+from ..federation.requests import AskColumns, AskOpening, AskProduct, Question
+from ..federation.settings import check_whole
+from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator, Request
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
-from ..questions import AskColumns, AskOpening, AskProduct, Question
-from ..refine import Opening, centred_product
-from ..rows import Array, Rows, as_numbers, check_rows
-from ..settings import check_whole
-from ..statistics import SufficientStatistics, hash_names
-from ..words import counted
-from . import wire
-from .arrays import decode_array, decode_arrays, held_out_from_arrays, model_from_arrays
-from .cores import keep_to_own_cores
-from .private import (
+from ..regression.leave_client_out import HeldOut
+from ..regression.model import Evaluation, RidgeModel
+from ..statistics.encoding import encode_rows
+from ..statistics.sufficient import SufficientStatistics, hash_names
+from .error_text import readable_error
+from .protocol import records as wire
+from .protocol.arrays import (
+    decode_array,
+    decode_arrays,
+    held_out_from_arrays,
+    model_from_arrays,
+)
+from .protocol.multiround_records import COLUMNS, OPENING, PRODUCT, opening_mode
+from .protocol.private_records import (
     ClientName,
     check_guards,
     curator_of,
     is_private,
 )
-from .reasons import readable_error
-from .rounds import COLUMNS, OPENING, PRODUCT, opening_mode
+from .ray_threads import keep_to_own_cores
 
 __all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
 

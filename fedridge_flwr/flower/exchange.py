@@ -12,7 +12,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from ..errors import NotEnoughClientsError
-from .sizes import array_lengths
+from .message_sizes import array_lengths
 
 __all__ = ["ask", "log", "sample", "wait_for_nodes"]
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..data.rows import as_numbers, check_rows
 from ..errors import PrivacyError
-from ..rows import as_numbers, check_rows
-from ..statistics import hash_names
+from ..statistics.sufficient import hash_names
 from .accounting import compose, delta_of, epsilon_of, noise_multiplier
+from .discrete_gaussian import RandomBytes, discrete_gaussian
 from .ledger import PrivacyLedger
 from .mechanism import DifferentialPrivacy
+from .noisy_statistics import PrivateStatistics
 from .policy import PrivacyPolicy
+from .privacy_report import PrivacyReport
+from .private_solve import solve_private
 from .release import make_release
-from .report import PrivacyReport
-from .sampler import RandomBytes, discrete_gaussian
-from .solve import solve_private
-from .statistics import PrivateStatistics
 
 __all__ = [
     "DifferentialPrivacy",

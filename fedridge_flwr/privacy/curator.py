@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .._types import Array
+from ..data.rows import Rows
 from ..errors import PrivacyError
-from ..rows import Array, Rows
 from .ledger import PrivacyLedger
 from .mechanism import RELATIONS, DifferentialPrivacy
 from .policy import PrivacyPolicy

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .._files import read_file, strict_json
+from .._text import counted
 from ..errors import PrivacyError
-from ..foreign import read_file, strict_json
-from ..words import counted
 from .accounting import compose, epsilon_of
 from .mechanism import RELATIONS, DifferentialPrivacy, check_one_of, in_range
 

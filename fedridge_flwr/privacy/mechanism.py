@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import MissingBoundError, PrivacyError, PrivacyWarning
 from .accounting import classical_multiplier, epsilon_of, noise_multiplier
-from .bounds import Bounds
-from .shares import Shares, one_shot_shares, refinement_shares
+from .budget_shares import Shares, one_shot_shares, refinement_shares
+from .clipping import Bounds
 
 __all__ = [
     "CALIBRATIONS",

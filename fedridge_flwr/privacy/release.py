@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._types import Array
+from ..data.rows import Block, Rows
 from ..errors import PrivacyError
-from ..rows import Array, Block, Rows
-from ..triangle import upper_triangle
-from .bounds import EXACT_ROWS, LENGTH, Bounds, GridRows
+from ..linalg.packed import upper_triangle
+from .clipping import EXACT_ROWS, LENGTH, Bounds, GridRows
+from .discrete_gaussian import LARGEST_SD, RandomBytes, discrete_gaussian
+from .experimental.residuals import residual_sums
 from .mechanism import DifferentialPrivacy
-from .residuals import residual_sums
-from .sampler import LARGEST_SD, RandomBytes, discrete_gaussian
 
 __all__ = ["Layout", "Question", "RowsSeen", "check_question", "make_release"]
 

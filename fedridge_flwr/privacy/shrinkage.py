@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..rows import Array
+from .._types import Array
 
 __all__ = ["noise_edge", "shrunken_eigenvalues"]
 

@@ -27,9 +27,9 @@ from flwr.clientapp import ClientApp
 
 from fedridge_flwr.app.descent import gradient_steps
 from fedridge_flwr.flower import ridge_client_app
-from fedridge_flwr.flower.private import forget_releases
-from fedridge_flwr.flower.wire import PROTOCOL_KEY
-from fedridge_flwr.triangle import upper_triangle
+from fedridge_flwr.flower.protocol.private_records import forget_releases
+from fedridge_flwr.flower.protocol.records import PROTOCOL_KEY
+from fedridge_flwr.linalg.packed import upper_triangle
 
 from .cells import Cell
 from .clipped_descent import private_step, step_noise_sd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedridge_flwr.words import counted
+from fedridge_flwr._text import counted
 
 from .clipped_descent import step_noise_sd
 from .honest import (

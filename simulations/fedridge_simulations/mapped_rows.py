@@ -9,8 +9,8 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord
 
 from fedridge_flwr.app.descent import gradient_steps
+from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.features import ColumnMoments, FeatureMap
-from fedridge_flwr.rows import check_rows
 
 from .cells import Cell
 from .datasets import dataset_clients, pool

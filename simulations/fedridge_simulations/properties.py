@@ -9,7 +9,7 @@ from .tables import table
 
 __all__ = ["PROPERTIES", "Property", "properties_table"]
 
-_TESTS = "tests/test_paper.py"
+_TESTS = "tests/whole/test_paper.py"
 _RESULTS = "simulations/results"
 
 

@@ -15,8 +15,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from fedridge_flwr import FedRidge, GaussianProjection
 from fedridge_flwr.errors import NotConvergedWarning
 from fedridge_flwr.flower.exchange import ask
+from fedridge_flwr.linalg.packed import from_upper
 from fedridge_flwr.privacy import DifferentialPrivacy
-from fedridge_flwr.triangle import from_upper
 
 from .cells import Cell, Outcome
 from .cohort import TIMEOUT, Cohort, Federation, quiet

@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from fedridge_flwr import FedRidge
-from fedridge_flwr.refinefit import RefineFit
+from fedridge_flwr.federation.multiround_fit import RefineFit
 
 from .problem import Array
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedridge_flwr.words import text_table
+from fedridge_flwr._text import text_table
 
 __all__ = ["Claim", "claims_table", "megabytes", "percent", "same", "table"]
 

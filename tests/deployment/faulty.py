@@ -21,7 +21,7 @@ from fedridge_deployment.site import Site
 from proc import running
 
 from fedridge_flwr.app.machine import versions
-from fedridge_flwr.flower.reasons import one_line
+from fedridge_flwr.flower.error_text import one_line
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parents[1] / "docs" / "results" / "faults.json"

@@ -13,16 +13,21 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedridge_flwr import DifferentialPrivacy, FeatureMap
-from fedridge_flwr.encoding import encode, encode_rows
+from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.features import ColumnMoments
-from fedridge_flwr.features.mapped import map_rows
+from fedridge_flwr.features.mapped_rows import map_rows
+from fedridge_flwr.federation.requests import (
+    AskColumns,
+    AskOpening,
+    AskProduct,
+    AskStatistics,
+)
 from fedridge_flwr.flower import wire
+from fedridge_flwr.multiround import Opening, centred_product
 from fedridge_flwr.privacy.curator import Request
 from fedridge_flwr.privacy.release import Question, make_release
-from fedridge_flwr.questions import AskColumns, AskOpening, AskProduct, AskStatistics
-from fedridge_flwr.refine import Opening, centred_product
-from fedridge_flwr.rows import check_rows
-from fedridge_flwr.statistics import SufficientStatistics
+from fedridge_flwr.statistics.encoding import encode, encode_rows
+from fedridge_flwr.statistics.sufficient import SufficientStatistics
 
 Rng = np.random.Generator
 MAPS = ("projection 1 seed=1", "polynomial 2", "fourier 4 gamma=0.5 seed=2")

@@ -11,9 +11,9 @@ import pytest
 
 from fedridge_flwr import compact, plain, plausible, statistics, trapezoid
 from fedridge_flwr.flower import arrays, rounds, server, wire
+from fedridge_flwr.multiround import answers, opening
 from fedridge_flwr.privacy import ledger
 from fedridge_flwr.privacy import statistics as private
-from fedridge_flwr.refine import answers, opening
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

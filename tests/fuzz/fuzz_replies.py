@@ -16,11 +16,11 @@ from fuzz_oracle import against
 from fuzz_run import UNSENT, Case, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidgeError, SufficientStatistics
+from fedridge_flwr.federation.one_shot import OneShotFit
+from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.flower import wire
-from fedridge_flwr.flower.arrays import decode_array
-from fedridge_flwr.oneshot import OneShotFit
-from fedridge_flwr.refine.answers import check_product
-from fedridge_flwr.settings import FitSettings
+from fedridge_flwr.flower.protocol.arrays import decode_array
+from fedridge_flwr.multiround.product_checks import check_product
 
 
 class StoppedError(Exception):

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 if __name__ == "__main__":  # the folder of this file is there already
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from fedridge_flwr import FedRidgeError
 

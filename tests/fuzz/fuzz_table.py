@@ -45,7 +45,7 @@ def to_json(tally: Any, first_seed: int) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """Return the two tables of the page: by what was read, and by what was done."""
-    from fedridge_flwr.words import text_table
+    from fedridge_flwr._text import text_table
 
     outcomes = list(found["totals"])
     heads = ["tried", *outcomes]

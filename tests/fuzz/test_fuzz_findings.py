@@ -25,15 +25,15 @@ from fedridge_flwr import (
     SufficientStatistics,
     solve,
 )
-from fedridge_flwr.encoding import decode, encode, encode_rows
+from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.federation.requests import AskColumns, AskOpening
 from fedridge_flwr.flower import wire
-from fedridge_flwr.flower.arrays import decode_array
-from fedridge_flwr.flower.reasons import tidy_reason
-from fedridge_flwr.privacy.statistics import PrivateStatistics
-from fedridge_flwr.questions import AskColumns, AskOpening
-from fedridge_flwr.refine import Opening, centred_product
-from fedridge_flwr.refine.answers import check_product
-from fedridge_flwr.rows import check_rows
+from fedridge_flwr.flower.error_text import tidy_reason
+from fedridge_flwr.flower.protocol.arrays import decode_array
+from fedridge_flwr.multiround import Opening, centred_product
+from fedridge_flwr.multiround.product_checks import check_product
+from fedridge_flwr.privacy.noisy_statistics import PrivateStatistics
+from fedridge_flwr.statistics.encoding import decode, encode, encode_rows
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from fedridge_flwr import PlainStatistics, SufficientStatistics
-from fedridge_flwr.encoding import decode, encode, encode_rows
+from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.features import ColumnMoments
-from fedridge_flwr.flower.rounds import read_columns
-from fedridge_flwr.questions import AskColumns
-from fedridge_flwr.refine import Opening, centred_product
-from fedridge_flwr.refine.answers import check_product
-from fedridge_flwr.rows import check_rows
+from fedridge_flwr.federation.requests import AskColumns
+from fedridge_flwr.flower.protocol.multiround_records import read_columns
+from fedridge_flwr.multiround import Opening, centred_product
+from fedridge_flwr.multiround.product_checks import check_product
+from fedridge_flwr.statistics.encoding import decode, encode, encode_rows
 
 
 @st.composite

@@ -1,0 +1,154 @@
+"""`MappedRows`: rows behind a feature map, made one block at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..data.rows import Rows
+from ..errors import DataError, FedRidgeError
+from .base import FeatureMap
+
+__all__ = ["MappedRows", "map_rows"]
+
+
+@dataclass(frozen=True)
+class MappedRows(Rows):
+    """Rows ``[phi(X) Y]`` with weights: the raw rows, mapped as they are read.
+
+    No more than a block of mapped rows exists at any time. Names are those of the raw
+    columns, and so are the columns that a `DataError` names. Made by `map_rows`; the
+    parameters are also the attributes.
+
+    Parameters
+    ----------
+    X, Y, weight
+        Of the raw rows.
+    n_rows, n_targets : int
+        Of the raw rows.
+    n_features : int
+        Number of mapped columns.
+    feature_names : tuple of str or None
+        Names of the raw columns.
+    raw : Rows
+        The raw rows.
+    feature_map : FeatureMap
+        The map.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import PolynomialMap
+    >>> from fedridge_flwr.features import map_rows
+    >>> from fedridge_flwr.data.rows import check_rows
+    >>> rows = map_rows(check_rows([[2.0], [3.0]], [0.0, 1.0]), PolynomialMap(2))
+    >>> rows.n_features_in, rows.n_features
+    (1, 2)
+    >>> next(rows.blocks()).X
+    array([[2., 4.],
+           [3., 9.]])
+    """
+
+    raw: Rows
+    feature_map: FeatureMap
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the mapped X is sparse, that is where the map leaves it as it is."""
+        return self.raw.is_sparse and self._is_identity
+
+    @property
+    def n_features_in(self) -> int:
+        """Number of raw columns."""
+        return self.raw.n_features
+
+    @property
+    def map_fingerprint(self) -> str | None:
+        """Fingerprint of the map, for the statistics of these rows."""
+        return self.feature_map.fingerprint(self.raw.n_features)
+
+    def refuse_bad_values(self) -> None:
+        """Raise a `DataError` that names raw columns, or says that the map overflows.
+
+        Values that are finite but whose features are not say nothing of the raw rows
+        but their size.
+        """
+        self.raw.refuse_nonfinite()
+        raise DataError(
+            "values of X or y are so large that their features, or the squares of "
+            "them, overflow float64. Change the unit of the largest columns, or "
+            "standardize before the other maps."
+        )
+
+    @property
+    def _is_identity(self) -> bool:
+        return self.feature_map.is_identity(self.raw.n_features)
+
+    @property
+    def _width(self) -> int:
+        # A block of raw rows is read, and perhaps copied, to make one of mapped rows.
+        raw = 0 if self.raw.is_sparse else self.raw.n_features
+        return max(raw, self.feature_map.widest(self.raw.n_features)) + self.n_targets
+
+    def _features(self, part: slice) -> Any:
+        block = super()._features(part)
+        if self._is_identity:
+            return block
+        if not self.raw.is_sparse:
+            block = np.asarray(block, dtype=np.float64)
+        return self.feature_map.map_block(block)
+
+
+def map_rows(rows: Rows, feature_map: FeatureMap | None) -> Rows:
+    """Return rows behind a map; None leaves them as they are.
+
+    Parameters
+    ----------
+    rows : Rows
+        Raw rows, as ``fedridge_flwr.data.rows.check_rows`` returns them.
+    feature_map : FeatureMap or None
+        A map whose rules that need data have been resolved.
+
+    Returns
+    -------
+    Rows
+        `MappedRows`, or the rows themselves without a map.
+
+    Raises
+    ------
+    FedRidgeError
+        If the map waits for data, is no map, or the rows are behind one already.
+    DataError
+        If the map does not fit the number of columns.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import FeatureMap
+    >>> from fedridge_flwr.features import map_rows
+    >>> from fedridge_flwr.data.rows import check_rows
+    >>> rows = check_rows([[1.0, 2.0]], [0.0])
+    >>> map_rows(rows, FeatureMap.from_text("polynomial 2")).n_features
+    5
+    """
+    if feature_map is None:
+        return rows
+    if not isinstance(feature_map, FeatureMap):
+        raise FedRidgeError(
+            f"feature_map must be a FeatureMap, got {type(feature_map).__name__}. "
+            'Use FeatureMap.from_text("fourier 200 gamma=0.1").'
+        )
+    if isinstance(rows, MappedRows):
+        raise FedRidgeError("the rows are behind a map already: join maps with |.")
+    feature_map.refuse_unresolved()
+    return MappedRows(
+        X=rows.X,
+        Y=rows.Y,
+        weight=rows.weight,
+        n_rows=rows.n_rows,
+        n_features=feature_map.n_features_out(rows.n_features),
+        n_targets=rows.n_targets,
+        feature_names=rows.feature_names,
+        raw=rows,
+        feature_map=feature_map,
+    )

@@ -1,0 +1,1 @@
+"""One fit, both sides, without Flower: what is asked, answered, and made of it."""

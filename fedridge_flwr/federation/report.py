@@ -1,0 +1,343 @@
+"""`FitReport`: who took part, what it cost, and how well posed the answer is."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._text import counted, human_bytes
+from ..privacy.privacy_report import PrivacyReport
+from ..regression.diagnostics import Spectrum
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["FitReport", "Refinement", "error_in_words"]
+
+_SHOWN_FAILURES = 20
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """How a fit in several rounds went.
+
+    Attributes
+    ----------
+    mode : str
+        "refine" or "cg".
+    why : str
+        Why "auto" chose it, if it did.
+    rounds : int
+        Rounds, the first included.
+    estimates : list of float
+        Estimated relative error after every round; in "cg" a relative residual, which
+        is kinder where the system is badly conditioned.
+    tol : float
+        Where it was to stop.
+    converged : bool
+        Whether it did.
+    """
+
+    mode: str
+    why: str
+    rounds: int
+    estimates: list[float]
+    tol: float
+    converged: bool
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the report."""
+        mode = f"{self.mode} (auto: {self.why})" if self.why else self.mode
+        reached = f"{error_in_words(self.mode)} {self.estimates[-1]:.1e}"
+        verdict = "" if self.converged else ", NOT what was asked for"
+        return [
+            ("mode", f"{mode}, {counted(self.rounds, 'round')}"),
+            ("accuracy", f"{reached} (tol {self.tol:g}){verdict}"),
+        ]
+
+
+def error_in_words(mode: str) -> str:
+    """Return what the estimate of a mode is."""
+    return "estimated relative error" if mode == "refine" else "relative residual"
+
+
+@dataclass
+class FitReport:
+    """Account of one federated fit; ``print(report)`` shows it.
+
+    Kept by the strategies as ``report_``. The parameters are also the attributes.
+
+    Parameters
+    ----------
+    participants : list of str
+        Clients whose rows are in the model.
+    failures : dict of str to str
+        Clients that are not, and why.
+    repeated : list of str
+        Clients that answered more than once; they count once.
+    n_rows : int or None
+        Number of rows of all participants.
+    n_features : int
+        Number of features.
+    n_targets : int
+        Number of targets.
+    alpha : float
+        Penalty used.
+    bytes_up : int
+        Size of all messages to the server, as serialized.
+    bytes_down : int
+        Size of all messages from the server, as serialized.
+    seconds : dict of str to float
+        Time per phase.
+    spectrum : Spectrum or None
+        The paper's run-time quantities: among others ``coverage``, the smallest
+        eigenvalue of G, and ``kappa``, the condition of ``G + alpha I``.
+    wire_error : float or None
+        Where some clients sent float32: estimate of what that moved the coefficients
+        by, as a part of their size, 6e-8 times the condition of the system (1.2e-7
+        where clients had fewer rows than features). Size is the norm of the effects of
+        one standard deviation of each feature, or the standard deviation of y where
+        that is larger.
+    fedavg_rounds : float or None
+        Rounds of FedAvg on these clients that would cost as many bytes, measured.
+    selection : dict or None
+        How alpha was chosen (`AlphaSelection.to_dict`), with the bytes it cost.
+    selection_failures : dict of str to str
+        Clients whose held-out losses are not in the choice, and why.
+    evaluation : dict of str to float or None
+        Aggregated evaluation, if there was an evaluate round.
+    evaluation_failures : dict of str to str
+        Clients that did not evaluate, and why.
+    privacy : PrivacyReport or None
+        What was promised, and what it cost, if privacy was on. The number of rows is
+        then noisy, or None.
+    refinement : Refinement or None
+        How the rounds went, if there were several.
+    mode : str
+        What "auto" chose and why, if it was one shot.
+    feature_map : str
+        What every client did to its columns first, if it did something; `n_features`
+        are the features that came of it.
+    advice : str
+        What would have been better, if something would.
+    suspects : dict of str to str
+        Clients whose statistics are well-formed and yet unlike those of the others,
+        and by what. They are in the model; with ``screen="exclude"`` they are among
+        the failures instead, unless they are too many to tell who is right.
+    screening : str
+        What was compared to find them, and what was not and why.
+
+    Examples
+    --------
+    ``print(strategy.report_)`` after a fit that one clinic missed:
+
+    >>> from fedridge_flwr import FitReport
+    >>> report = FitReport(
+    ...     participants=["clinic-a", "clinic-b"],
+    ...     failures={"clinic-c": "no answer within 60 s"},
+    ...     n_rows=300,
+    ...     n_features=10,
+    ...     n_targets=1,
+    ...     alpha=1.0,
+    ...     bytes_up=2140,
+    ...     bytes_down=550,
+    ...     seconds={"wait": 0.1, "train": 1.25},
+    ... )
+    >>> print(report)
+    One-shot federated ridge
+      clients     2 in, 1 out
+      data        300 rows, 10 features, 1 target
+      alpha       1
+      bytes       2.14 kB up, 550 B down
+      seconds     wait 0.10, train 1.25
+      left out:
+        client clinic-c: no answer within 60 s
+    >>> report.to_dict()["failures"]
+    {'clinic-c': 'no answer within 60 s'}
+    """
+
+    participants: list[str]
+    failures: dict[str, str]
+    n_rows: int | None
+    n_features: int
+    n_targets: int
+    alpha: float
+    repeated: list[str] = field(default_factory=list)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    spectrum: Spectrum | None = None
+    wire_error: float | None = None
+    fedavg_rounds: float | None = None
+    selection: dict[str, Any] | None = None
+    selection_failures: dict[str, str] = field(default_factory=dict)
+    evaluation: dict[str, float] | None = None
+    evaluation_failures: dict[str, str] = field(default_factory=dict)
+    privacy: PrivacyReport | None = None
+    refinement: Refinement | None = None
+    mode: str = ""
+    feature_map: str = ""
+    advice: str = ""
+    suspects: dict[str, str] = field(default_factory=dict)
+    screening: str = ""
+
+    @property
+    def fedavg_rounds_paper(self) -> float:
+        """The paper's break-even ``(d + 5) / 4`` (Corollary 2), which counts numbers.
+
+        Compare `fedavg_rounds`, which counts bytes as serialized.
+        """
+        return (self.n_features + 5) / 4
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able values; what is not finite becomes None."""
+        content = asdict(self)
+        content["fedavg_rounds_paper"] = self.fedavg_rounds_paper
+        if self.spectrum is not None:
+            content["spectrum"]["vacuous"] = self.spectrum.vacuous
+        cleaned: dict[str, Any] = _finite(content)
+        return cleaned
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as JSON.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write; missing folders are made.
+        """
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        """Return the report as a readable table."""
+        size = f"{self._rows_in_words()}, {counted(self.n_features, 'feature')}"
+        rows = [
+            ("clients", f"{len(self.participants)} in, {len(self.failures)} out"),
+            ("data", f"{size}, {counted(self.n_targets, 'target')}"),
+            *([("map", self.feature_map)] if self.feature_map else []),
+            ("alpha", self._alpha_in_words()),
+            (
+                "bytes",
+                f"{human_bytes(self.bytes_up)} up, {human_bytes(self.bytes_down)} down",
+            ),
+            (
+                "seconds",
+                ", ".join(f"{name} {time:.2f}" for name, time in self.seconds.items()),
+            ),
+        ]
+        if self.fedavg_rounds is not None and self.privacy is None:
+            rows.append(
+                (
+                    "same bytes",
+                    f"{self.fedavg_rounds:.1f} rounds of FedAvg "
+                    f"(paper: {self.fedavg_rounds_paper:.1f})",
+                )
+            )
+        if self.wire_error is not None:
+            words = f"coefficients right to {self.wire_error:.1e} of their size"
+            rows.append(("float32", f"{words} (estimate)"))
+        if self.mode:
+            rows.append(("mode", self.mode))
+        if self.refinement is not None:
+            rows += self.refinement.rows()
+        rows += self._spectrum_rows()
+        if self.evaluation is not None:
+            found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())
+            rows.append(("evaluation", found))
+        if self.privacy is not None:
+            rows += self.privacy.rows()
+        if self.screening:
+            rows.append(("screening", self._screening_in_words()))
+        if self.advice:
+            rows.append(("advice", self.advice))
+        width = max(10, *(len(name) for name, _ in rows))
+        lines = [self._title()]
+        lines += [f"  {name:<{width}}  {value}" for name, value in rows]
+        lines += _failure_lines("suspect, but in the model", self.suspects)
+        lines += _failure_lines("left out", self.failures)
+        lines += _failure_lines("not in the choice of alpha", self.selection_failures)
+        lines += _failure_lines("did not evaluate", self.evaluation_failures)
+        if self.repeated:
+            lines.append(f"  answered twice, counted once: {', '.join(self.repeated)}")
+        return "\n".join(lines)
+
+    def _title(self) -> str:
+        if self.refinement is not None:
+            return f"Federated ridge in {counted(self.refinement.rounds, 'round')}"
+        if self.privacy is None or self.privacy.releases == 1:
+            return "One-shot federated ridge"
+        return f"Federated ridge in {self.privacy.releases} private rounds"
+
+    def _rows_in_words(self) -> str:
+        if self.n_rows is None:
+            return "rows hidden by the noise"
+        about = "" if self.privacy is None else "about "
+        return f"{about}{counted(self.n_rows, 'row')}"
+
+    def _alpha_in_words(self) -> str:
+        chosen = self.selection
+        if chosen is None:
+            return f"{self.alpha:g}"
+        words = f"{self.alpha:g} ({chosen['description']})"
+        if chosen.get("bytes_down"):
+            words += (
+                f", for {human_bytes(chosen['bytes_down'])} more down and "
+                f"{human_bytes(chosen['bytes_up'])} up"
+            )
+        return words
+
+    def _screening_in_words(self) -> str:
+        if not self.suspects:
+            return self.screening
+        return f"{self.screening}; {counted(len(self.suspects), 'suspect')}"
+
+    def _spectrum_rows(self) -> list[tuple[str, str]]:
+        found = self.spectrum
+        if found is None:
+            return []
+        if found.shrinkage_bound is None:
+            shrinkage = "no unpenalised solution to compare with"
+        else:
+            shrinkage = (
+                f"|w - w*| = {found.shrinkage:.3g}, bound {found.shrinkage_bound:.3g}"
+            )
+        if found.vacuous:
+            shrinkage += " (bound vacuous: coverage far below alpha)"
+        return [
+            (
+                "coverage",
+                f"lambda_min {found.coverage:.4g}, lambda_max {found.lambda_max:.4g}",
+            ),
+            ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
+            ("shrinkage", shrinkage),
+        ]
+
+
+def _failure_lines(title: str, failures: dict[str, str]) -> list[str]:
+    if not failures:
+        return []
+    lines = [f"  {title}:"]
+    for client, reason in list(failures.items())[:_SHOWN_FAILURES]:
+        lines.append(f"    client {client}: {reason}")
+    if len(failures) > _SHOWN_FAILURES:
+        lines.append(f"    ... and {len(failures) - _SHOWN_FAILURES} more")
+    return lines
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

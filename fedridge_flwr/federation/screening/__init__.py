@@ -1,0 +1,1 @@
+"""Clients compared with each other; knows nothing of how they were asked."""

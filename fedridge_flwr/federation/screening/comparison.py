@@ -1,0 +1,214 @@
+"""Which clients sent statistics that are well-formed, and yet unlike all others.
+
+Two questions, both answered by medians over clients, so that a minority cannot move
+the answer: do the columns of a client have the scale of everybody's (`profiles`)? And
+does it move the model of the others (`leverage`) both far and far more than others do,
+
+    D_k > 0.1   and   log(D_k / share_k^p) > median + 4 max(1.4826 MAD, 0.5)
+
+for p = 1 and p = 1/2, with Cook's distance D_k, the client's share of the weight, and
+median and median absolute deviation (MAD) of the logarithms? D grows with the share
+where sites differ, and with its root where they only have different rows: a large site
+must not stand out by the one, nor a tiny site by the other. Whoever fails the first
+question is not there for the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..._text import counted
+from ...features.column_moments import ColumnMoments
+from ...statistics.sufficient import SufficientStatistics
+from .leverage import Influence, influences
+from .profiles import Profile, by_scale
+
+__all__ = ["SCREENS", "TOO_FEW", "Screening", "screen", "screen_columns"]
+
+SCREENS = ("report", "exclude", "off")
+FEWEST = 4
+TOO_FEW = f"too few clients to compare (at least {FEWEST} with rows are needed)"
+
+DISTANCE_LIMIT = 0.1
+LEVERAGE_LIMIT = 4.0
+
+_MAD = 1.4826
+_LEVERAGE_UNIT = 0.5
+_SMALLEST_PULL = 1e-3
+_SMALLEST_SHARE = 1e-12
+_FAR = 1e300
+
+
+@dataclass(frozen=True)
+class Screening:
+    """What was looked at, and who stands out.
+
+    Attributes
+    ----------
+    suspects : dict of str to str
+        Clients that stand out, and by what.
+    words : str
+        What was compared, and what was not and why.
+    excluded : dict of str to str
+        Suspects to be left out if that is asked for: all of them, or nobody where
+        they are too many to tell who is right.
+    distances : dict of str to float
+        Cook's distance of every client, where it was looked at.
+    """
+
+    suspects: dict[str, str] = field(default_factory=dict)
+    words: str = ""
+    excluded: dict[str, str] = field(default_factory=dict)
+    distances: dict[str, float] = field(default_factory=dict)
+
+
+def screen(
+    profiles: Mapping[str, Profile],
+    parts: Mapping[str, SufficientStatistics] | str,
+    alpha: float = 1.0,
+    *,
+    names: Sequence[str] | None = None,
+    already_out: int = 0,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> Screening:
+    """Compare clients; it never raises, whatever the numbers.
+
+    Parameters
+    ----------
+    profiles : mapping of str to Profile
+        Those of all clients.
+    parts : mapping of str to SufficientStatistics, or str
+        Their statistics; or the reason why the leverage cannot be looked at.
+    alpha, fit_intercept, standardize
+        The model whose coefficients the leverage is about.
+    names : sequence of str, optional
+        Names of the features, where known.
+    already_out : int
+        Clients that were left out before; with them, too, it must stay a minority.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(5, 20, 3))
+    >>> rows[3, :, 1] *= 1e4
+    >>> parts = {
+    ...     str(k): SufficientStatistics.from_data(X[:, :2], X[:, 2])
+    ...     for k, X in enumerate(rows)
+    ... }
+    >>> found = screen({k: Profile.of(part) for k, part in parts.items()}, parts)
+    >>> found.words
+    '5 clients compared by scale and leverage'
+    >>> print(found.suspects["3"])
+    the spread of its column 1 is 1.4e+04 times the usual one
+    """
+    filled = {client: each for client, each in profiles.items() if each.weight > 0}
+    if len(filled) < FEWEST:
+        return Screening(words=TOO_FEW)
+    reasons = by_scale(filled, names)
+    distances: dict[str, float] = {}
+    looked_at, note = "scale", parts if isinstance(parts, str) else ""
+    if not isinstance(parts, str):
+        rest = {c: p for c, p in parts.items() if c in filled and c not in reasons}
+        found = _influences(rest, alpha, fit_intercept, standardize)
+        if isinstance(found, str):
+            note = found
+        else:
+            looked_at = "scale and leverage"
+            distances = {client: each.distance for client, each in found.items()}
+            reasons |= _by_leverage(found)
+    suspects = {client: reasons[client] for client in filled if client in reasons}
+    words = f"{counted(len(filled), 'client')} compared by {looked_at}"
+    words += f"; leverage not looked at: {note}" if note else ""
+    return _verdict(suspects, words, len(filled), already_out, distances)
+
+
+def screen_columns(
+    columns: Mapping[str, ColumnMoments],
+    *,
+    names: Sequence[str] | None = None,
+    already_out: int = 0,
+) -> Screening:
+    """Compare what clients told of their columns, by scale alone.
+
+    Examples
+    --------
+    >>> told = {str(k): ColumnMoments(9.0, np.ones(1), np.ones(1)) for k in range(4)}
+    >>> told["4"] = ColumnMoments(9.0, np.full(1, 1e9), np.ones(1))
+    >>> screen_columns(told).suspects
+    {'4': 'the mean of its column 0 is 1e+09 typical deviations from the usual one'}
+    """
+    profiles = {client: Profile.of(moments) for client, moments in columns.items()}
+    filled = {c: each for c, each in profiles.items() if each and each.weight > 0}
+    if len(filled) < FEWEST:
+        return Screening(words=TOO_FEW)
+    words = f"{counted(len(filled), 'client')} compared by scale"
+    return _verdict(by_scale(filled, names), words, len(filled), already_out)
+
+
+def _verdict(
+    suspects: dict[str, str],
+    words: str,
+    n_clients: int,
+    already_out: int,
+    distances: dict[str, float] | None = None,
+) -> Screening:
+    distances = {} if distances is None else distances
+    # Whoever is in the majority decides what is usual; half of them is none.
+    if len(suspects) + already_out <= (n_clients + already_out - 1) // 2:
+        return Screening(suspects, words, suspects, distances)
+    words += f"; {len(suspects)} of them stand out, too many to tell who is right"
+    return Screening(suspects, words, {}, distances)
+
+
+def _influences(
+    parts: Mapping[str, SufficientStatistics],
+    alpha: float,
+    fit_intercept: bool,
+    standardize: bool,
+) -> dict[str, Influence] | str:
+    """Return the influence of every client, or why it is not known."""
+    if len(parts) < FEWEST:
+        return "too few clients are left"
+    try:
+        found = influences(
+            parts, alpha, fit_intercept=fit_intercept, standardize=standardize
+        )
+    except (ArithmeticError, ValueError):
+        return "the model of half of the clients cannot be computed"
+    # A client that weighs nothing next to the others moves nothing, and is no measure.
+    known = {
+        client: each
+        for client, each in found.items()
+        if np.isfinite(each.distance) and each.share > _SMALLEST_SHARE
+    }
+    if len(known) < FEWEST:
+        return "too few models without one client can be computed"
+    return known
+
+
+def _by_leverage(found: Mapping[str, Influence]) -> dict[str, str]:
+    """Return whose presence moves the model far, and far more than that of others."""
+    distances = np.array([each.distance for each in found.values()])
+    shares = np.array([each.share for each in found.values()])
+    out = distances > DISTANCE_LIMIT
+    ratios = np.full(len(found), np.inf)
+    for power in (1.0, 0.5):
+        with np.errstate(all="ignore"):
+            pulls = np.log(np.clip(distances / shares**power, _SMALLEST_PULL, _FAR))
+        usual = np.median(pulls)
+        unit = max(_MAD * float(np.median(np.abs(pulls - usual))), _LEVERAGE_UNIT)
+        out &= pulls - usual > LEVERAGE_LIMIT * unit
+        ratios = np.minimum(ratios, np.exp(pulls - usual))
+    return {
+        client: (
+            f"it moves predictions for the others by {distances[k]:.2g} residual "
+            f"standard deviations, {ratios[k]:.2g} times as far as usual for its share "
+            "of the rows"
+        )
+        for k, client in enumerate(found)
+        if out[k]
+    }

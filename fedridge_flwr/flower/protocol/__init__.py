@@ -1,0 +1,1 @@
+"""Requests and answers as Flower records; every value that arrives is checked."""

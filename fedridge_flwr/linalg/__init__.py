@@ -1,0 +1,1 @@
+"""Packed triangles, factorisations, conjugate gradients, BLAS threads: arrays only."""

@@ -1,0 +1,15 @@
+"""The exact answer in high dimension: a rough factor, then a few rounds of vectors.
+
+rows -> `Opening` -> wire -> `System` -> `ConjugateSteps` -> directions -> wire ->
+`centred_product` -> wire -> steps ... -> model
+"""
+
+from __future__ import annotations
+
+from .opening import Opening
+from .openings import Openings
+from .products import centred_product
+from .steps import ConjugateSteps
+from .system import System
+
+__all__ = ["ConjugateSteps", "Opening", "Openings", "System", "centred_product"]

@@ -1,0 +1,228 @@
+"""The server's side of a refinement: the system, and what it is like.
+
+With C_k the centred co-moments of client k, which nobody but the client has, and
+delta_k the distance of its mean from that of all (from zero without intercept)::
+
+    A = sum_k C_k + sum_k w_k delta_k delta_k' + alpha diag(penalty)
+
+Products with the first sum come from the clients, the rest is known from their
+openings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from .._text import counted
+from .._types import Array
+from ..errors import SingularSystemError, StatisticsError
+from ..regression.model import RidgeModel
+from .opening import Opening
+from .steps import Precondition
+
+__all__ = ["System"]
+
+_EPS = float(np.finfo(np.float64).eps)
+_JITTER = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """A W = H, as far as the server knows it."""
+
+    openings: Mapping[str, Opening]
+    alpha: float
+    fit_intercept: bool
+    standardize: bool
+    weight: float
+    means: Array
+    between: Array
+    variances: Array
+    rhs: Array
+
+    @classmethod
+    def of(
+        cls,
+        openings: Mapping[str, Opening],
+        alpha: float,
+        *,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+    ) -> System:
+        """Return the system of these clients.
+
+        Raises
+        ------
+        StatisticsError
+            If there are no rows.
+        SingularSystemError
+            If it is clear that the rows do not determine the coefficients.
+        """
+        moments = [opening.moments for opening in openings.values()]
+        weights = np.array([each.weight for each in moments])
+        total = float(weights.sum())
+        if total == 0.0:
+            raise StatisticsError(
+                "the clients have no rows, or weights of zero: nothing to fit."
+            )
+        d = moments[0].moment.shape[0]
+        places = np.stack([each.means for each in moments])
+        means = weights @ places / total
+        means = means + weights @ (places - means) / total
+        away = np.sqrt(weights)[:, None] * (places - means if fit_intercept else places)
+        inside = np.sum([each.variances for each in moments], axis=0)
+        # Variances of all rows, about the mean of all: what standardisation divides by.
+        spread = np.sqrt(weights)[:, None] * (places - means)
+        variances = inside + np.einsum("kj,kj->j", spread, spread)
+        found = cls(
+            openings=dict(openings),
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            standardize=standardize,
+            weight=total,
+            means=means,
+            between=away[:, :d],
+            variances=variances,
+            rhs=np.sum([each.moment for each in moments], axis=0)
+            + away[:, :d].T @ away[:, d:],
+        )
+        found._refuse_singular()
+        return found
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return int(self.rhs.shape[0])
+
+    def probe(self) -> Array:
+        """Return a right-hand side that no dependent columns can explain.
+
+        Moments with y never leave the range of A, so a singular A would go unnoticed.
+        """
+        numbers: Array = np.random.default_rng(0).normal(size=self.n_features)
+        return numbers * np.sqrt(self._diagonal())
+
+    @property
+    def penalty(self) -> Array:
+        """What alpha is multiplied by, per feature."""
+        d = self.n_features
+        if not self.standardize:
+            return np.ones(d)
+        return np.where(self._flat, 1.0, self.variances[:d] / self.weight)
+
+    @property
+    def _flat(self) -> Array:
+        """Features that do not vary but for rounding of their mean."""
+        d = self.n_features
+        floor = self.weight * (10 * _EPS * self.means[:d]) ** 2
+        return np.asarray(self.variances[:d] <= floor)
+
+    def beside_clients(self, vectors: Array) -> Array:
+        """Return what the server adds to the clients' products."""
+        between = self.between.T @ (self.between @ vectors)
+        return between + self.alpha * self.penalty[:, None] * vectors
+
+    def preconditioner(self) -> Precondition:
+        """Return M^-1, with M = A but for the clients' factors, which are rough.
+
+        Without factors M is the diagonal of A.
+        """
+        diagonal = self._diagonal()
+        scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        if all(opening.factor is None for opening in self.openings.values()):
+            return lambda residual: residual * (scale**2)[:, None]
+        matrix = self._rough_matrix() * scale
+        matrix *= scale[:, None]
+        factor = _positive_factor(matrix)
+
+        def apply(residual: Array) -> Array:
+            solved, _ = dpotrs(factor, residual * scale[:, None], lower=1)
+            found: Array = solved * scale[:, None]
+            return found
+
+        return apply
+
+    def _diagonal(self) -> Array:
+        between = np.einsum("kj,kj->j", self.between, self.between)
+        found: Array = self._inside_diagonal() + between + self.alpha * self.penalty
+        return found
+
+    def _inside_diagonal(self) -> Array:
+        d = self.n_features
+        parts = [opening.moments.variances[:d] for opening in self.openings.values()]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def _rough_matrix(self) -> Array:
+        matrix = self.between.T @ self.between
+        for opening in self.openings.values():
+            rows = opening.rough_rows()
+            matrix += rows.T @ rows
+        np.einsum("ii->i", matrix)[:] += self.alpha * self.penalty
+        return matrix
+
+    def model(self, solution: Array, image: Array) -> RidgeModel:
+        """Return the model of a solution W, given A W."""
+        d = self.n_features
+        first = next(iter(self.openings.values()))
+        t = first.n_targets
+        explained = np.einsum("dt,dt->t", solution, image)
+        explained -= self.alpha * self.penalty @ solution**2
+        cross = np.einsum("dt,dt->t", solution, self.rhs)
+        spread = self.variances[d:]
+        raw = 0.0 if self.fit_intercept else self.weight * self.means[d:] ** 2
+        rss = np.maximum(spread + raw - 2.0 * cross + explained, 0.0)
+        flat = self.weight * (10 * _EPS * self.means[d:]) ** 2
+        r2 = None if (spread <= flat).any() else float(np.mean(1.0 - rss / spread))
+        intercept: float | Array = 0.0
+        if self.fit_intercept:
+            means = self.means[d:] - self.means[:d] @ solution
+            intercept = float(means[0]) if t == 1 else means
+        names = [o.feature_names for o in self.openings.values() if o.feature_names]
+        return RidgeModel(
+            coef=solution[:, 0].copy() if t == 1 else np.ascontiguousarray(solution.T),
+            intercept=intercept,
+            alpha=self.alpha,
+            fit_intercept=self.fit_intercept,
+            standardize=self.standardize,
+            feature_names=names[0] if names else None,
+            n_rows=sum(opening.count for opening in self.openings.values()),
+            n_clients=len(self.openings),
+            r2=r2,
+        )
+
+    def _refuse_singular(self) -> None:
+        if self.alpha > 0:
+            return
+        count = sum(opening.count for opening in self.openings.values())
+        needed = self.n_features + self.fit_intercept
+        reasons = []
+        if count < needed:
+            rows = counted(count, "row")
+            reasons.append(f"{rows} cannot determine {needed} coefficients")
+        flat = self._flat if self.fit_intercept else self._diagonal() <= 0
+        if flat.any():
+            number = counted(int(flat.sum()), "feature")
+            what = "do not vary" if self.fit_intercept else "are zero"
+            reasons.append(f"{number} of {self.n_features} {what}")
+        if reasons:
+            raise SingularSystemError(
+                f"the data do not determine the coefficients: {'; '.join(reasons)}. "
+                "Remedy: use alpha > 0, or drop these columns."
+            )
+
+
+def _positive_factor(matrix: Array) -> Array:
+    """Return the Cholesky factor of a matrix of unit diagonal, made positive."""
+    jitter = 0.0
+    while True:
+        shifted = matrix.T.copy()
+        np.einsum("ii->i", shifted)[:] += jitter
+        factor, failed = dpotrf(shifted, lower=1, overwrite_a=1)
+        if not failed:
+            found: Array = factor
+            return found
+        jitter = max(100.0 * jitter, _JITTER)

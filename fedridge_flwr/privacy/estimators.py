@@ -1,0 +1,383 @@
+"""Coefficients from a noisy Gram matrix and noisy moments.
+
+A private release gives G + E and h + e instead of G = X'X and h = X'Y: E symmetric
+with known sd s_G on the diagonal and s_G / sqrt(2) off it, e with known sd s_h. That
+noise has no preferred direction, so every estimator here keeps the eigenvectors of
+the noisy G and differs from the others only in how it treats the eigenvalues.
+Nothing here sees data: it is post-processing, and costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from .._types import Array
+from ..errors import StatisticsError
+from .evidence import signal_in
+from .shrinkage import noise_edge, shrunken_eigenvalues
+
+__all__ = [
+    "ESTIMATES",
+    "choose_alpha",
+    "mostly_noise",
+    "noise_aware",
+    "plain",
+    "ridge_floor",
+]
+
+Estimator: TypeAlias = Callable[[Array, Array, float, float, float], Array]
+
+_UNRESOLVED = 3.0
+"""Eigenvalues below this many s_G count as unresolved and are damped."""
+
+_LEAST_SD = 1e-100
+_ROUNDING = float(np.finfo(np.float64).eps)
+_LARGEST = float(np.finfo(np.float64).max)
+_HUGE = 1e300
+_FISSION_SEED = 20
+
+
+def noise_aware(
+    gram: Array, moment: Array, gram_sd: float, moment_sd: float, alpha: float
+) -> Array:
+    """Solve (g² + alpha g + l) w = f g h in the eigenvectors of the noisy Gram matrix.
+
+    g are the eigenvalues of `gram`, shrunken as is best for noise of sd `gram_sd`
+    that has no preferred direction, and l = max(s_h² / v, 9 s_G²) + p:
+
+    - v is the prior variance of a coefficient, found by marginal likelihood;
+    - f is 0, and with it w, unless the moments differ from noise alone by about two
+      standard errors, and tends to 1 as the evidence grows;
+    - 9 s_G² damps directions whose eigenvalue is below 3 s_G, unknown in size;
+    - p is the energy of G that the shrunken eigenvalues leave out, per direction.
+
+    l falls with the square of the noise, so w tends to the plain ridge solution
+    (gram + alpha I)⁻¹ moment, and is that without noise.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (d, d)
+        Noisy Gram matrix, symmetric, perhaps indefinite.
+    moment : ndarray of shape (d, t)
+        Noisy moments, one column per target; each target is solved on its own.
+    gram_sd : float
+        Sd s_G of the noise on the diagonal of `gram`; off it s_G / sqrt(2).
+    moment_sd : float
+        Sd s_h of the noise on `moment`.
+    alpha : float
+        Ridge penalty.
+
+    Returns
+    -------
+    ndarray of shape (d, t)
+        Coefficients, always finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gram, moment = np.diag([4.0, 1.0]), np.array([[4.0], [1.0]])
+    >>> noise_aware(gram, moment, 0.0, 0.0, alpha=1.0).ravel()
+    array([0.8, 0.5])
+    >>> noise_aware(gram, moment, 0.0, 100.0, alpha=1.0).ravel()
+    array([0., 0.])
+    """
+    return _estimate(_shrink, gram, moment, gram_sd, moment_sd, alpha)
+
+
+def ridge_floor(
+    gram: Array, moment: Array, gram_sd: float, moment_sd: float, alpha: float
+) -> Array:
+    """Solve (max(g, 0) + r) w = f h with a ridge r = max(alpha, s_G sqrt(2 d)).
+
+    g are the eigenvalues of `gram`; those below 0, which no Gram matrix has, count
+    as 0. s_G sqrt(2 d) is the largest eigenvalue of the noise alone, so no divisor
+    is smaller than what noise can make, and |w| ≤ |h| / r. f is 0 as long as |h|² is
+    less than two standard errors above the d s_h² of noise alone, 1 from three on,
+    and linear between. Parameters as in `noise_aware`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ridge_floor(np.diag([4.0, -1.0]), np.ones((2, 1)), 0.5, 0.0, 0.0).ravel()
+    array([0.2, 1. ])
+    """
+    return _estimate(_floor, gram, moment, gram_sd, moment_sd, alpha)
+
+
+def plain(
+    gram: Array, moment: Array, gram_sd: float, moment_sd: float, alpha: float
+) -> Array:
+    """Solve (gram + alpha I) w = moment as if there were no noise, as in the paper.
+
+    The system may be indefinite and its solution huge. A singular one is solved by
+    least squares of least norm. Parameters as in `noise_aware`; the sds are not used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plain(np.diag([4.0, -1.0]), np.ones((2, 1)), 0.5, 0.0, 0.0).ravel()
+    array([ 0.25, -1.  ])
+    """
+    return _estimate(_as_is, gram, moment, gram_sd, moment_sd, alpha)
+
+
+def choose_alpha(
+    estimator: Estimator,
+    gram: Array,
+    moment: Array,
+    gram_sd: float,
+    moment_sd: float,
+    alphas: Sequence[float],
+    repeats: int = 8,
+) -> tuple[float, Array]:
+    """Choose alpha by splitting the noise: the least w'(G−E)w − 2w'(h−e) on average.
+
+    With fresh noise E, e of the known sds, G + E and G − E carry independent noise of
+    sqrt(2) the sd: w is fitted on one, and scored on the other by its loss up to the
+    constant y'y, summed over targets. Nothing but the noisy statistics is used, so
+    the choice is free; the fresh noise is no secret and comes from a fixed generator,
+    so the choice repeats.
+
+    The split tests against the noise of the release, not against the sampling of the
+    rows. Without any noise the score is the training loss, the statistics hold
+    nothing out, and the smallest alpha is returned. Equal scores go to the largest.
+
+    Parameters
+    ----------
+    estimator : callable
+        `noise_aware`, `ridge_floor` or `plain`.
+    gram, moment, gram_sd, moment_sd
+        As in `noise_aware`.
+    alphas : sequence of float
+        Penalties to choose from.
+    repeats : int, default 8
+        Number of splits; each costs one eigendecomposition.
+
+    Returns
+    -------
+    alpha : float
+        The choice.
+    scores : ndarray of shape (len(alphas),)
+        Mean score of every alpha, in the order given; 0 is the score of w = 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gram, moment = 100.0 * np.eye(3), np.full((3, 1), 50.0)
+    >>> alpha, scores = choose_alpha(ridge_floor, gram, moment, 1.0, 1.0, [0.1, 1e6])
+    >>> alpha
+    0.1
+    """
+    if estimator not in _RULES:
+        raise StatisticsError(
+            "estimator must be noise_aware, ridge_floor or plain, "
+            f"got {getattr(estimator, '__name__', estimator)!r}."
+        )
+    if len(alphas) == 0 or repeats < 1:
+        raise StatisticsError(
+            "choosing alpha needs at least one alpha and one repeat, "
+            f"got {len(alphas)} and {repeats}."
+        )
+    problem = _scaled(gram, moment, gram_sd, moment_sd)
+    penalties = [problem.penalty(alpha) for alpha in alphas]
+    generator = np.random.default_rng(_FISSION_SEED)
+    with np.errstate(all="ignore"):
+        scores = np.mean(
+            [
+                problem.split_scores(_RULES[estimator], penalties, generator)
+                for _ in range(repeats)
+            ],
+            axis=0,
+        )
+    scores = np.where(np.isnan(scores), _LARGEST, scores)
+    if gram_sd == 0.0 and moment_sd == 0.0:
+        choice = min(alphas)
+    else:
+        choice = max(
+            alpha
+            for alpha, score in zip(alphas, scores, strict=True)
+            if score == scores.min()
+        )
+    return float(choice), np.clip(scores, -_LARGEST, _LARGEST)
+
+
+def mostly_noise(gram: Array, gram_sd: float) -> bool:
+    """Whether s_G sqrt(2 d) > trace / d: the noise outgrows the mean eigenvalue.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mostly_noise(np.eye(2), 0.4), mostly_noise(np.eye(2), 0.6)
+    (False, True)
+    """
+    return bool(noise_edge(gram_sd, len(gram)) > np.mean(np.diagonal(gram)))
+
+
+Solver: TypeAlias = Callable[[float], Array]
+"""From alpha to coefficients in the eigenvectors, shape (d, t)."""
+
+Rule: TypeAlias = Callable[[Array, Array, float, Array], Solver]
+"""From eigenvalues (d,), moments (d, t), s_G and s_h (t,) to a `Solver`."""
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Noisy statistics in units, powers of two, that make squares safe.
+
+    The unit of the Gram matrix is about the larger of its largest entry and its
+    noise; each target has a unit of its own, so that none can disturb another.
+    """
+
+    gram: Array
+    moment: Array
+    gram_sd: float
+    moment_sd: Array
+    gram_exponent: int
+    moment_exponent: Array
+
+    def penalty(self, alpha: float) -> float:
+        """Bring a checked alpha to the unit of the Gram matrix."""
+        if not (math.isfinite(alpha) and alpha >= 0.0):
+            raise StatisticsError(f"alpha must be finite and at least 0, got {alpha}.")
+        with np.errstate(over="ignore"):
+            return float(np.ldexp(alpha, -self.gram_exponent))
+
+    def solver(self, rule: Rule) -> tuple[Array, Solver]:
+        """Decompose once: the eigenvectors, and what solves for any alpha."""
+        values, vectors = np.linalg.eigh(self.gram)
+        moment = vectors.T @ self.moment
+        return vectors, rule(values, moment, self.gram_sd, self.moment_sd)
+
+    def in_units(self, coefficients: Array) -> Array:
+        """Undo the units; what overflows becomes the largest float."""
+        back = np.ldexp(coefficients, self.moment_exponent - self.gram_exponent)
+        return np.clip(back, -_LARGEST, _LARGEST)
+
+    def split_scores(
+        self, rule: Rule, penalties: Sequence[float], generator: np.random.Generator
+    ) -> Array:
+        """Fit on the statistics plus fresh noise, score on them minus it."""
+        noise = generator.normal(size=self.gram.shape) * self.gram_sd
+        noise = (noise + noise.T) / 2.0
+        shift = generator.normal(size=self.moment.shape) * self.moment_sd
+        fitted = _Problem(
+            self.gram + noise,
+            self.moment + shift,
+            self.gram_sd * math.sqrt(2.0),
+            self.moment_sd * math.sqrt(2.0),
+            self.gram_exponent,
+            self.moment_exponent,
+        )
+        vectors, solve = fitted.solver(rule)
+        gram, moment = self.gram - noise, self.moment - shift
+        unit = 2 * self.moment_exponent - self.gram_exponent
+        scores = []
+        for penalty in penalties:
+            w = vectors @ solve(penalty)
+            loss = np.sum(w * (gram @ w) - 2.0 * w * moment, axis=0)
+            scores.append(np.sum(np.ldexp(loss, unit)))
+        return np.array(scores)
+
+
+def _scaled(gram: Array, moment: Array, gram_sd: float, moment_sd: float) -> _Problem:
+    gram = np.asarray(gram, dtype=np.float64)
+    moment = np.asarray(moment, dtype=np.float64)
+    if moment.ndim != 2 or gram.shape != (len(moment), len(moment)) or not gram.size:
+        raise StatisticsError(
+            "gram must have shape (d, d) and moment (d, t), "
+            f"got {gram.shape} and {moment.shape}."
+        )
+    if not (np.isfinite(gram).all() and np.isfinite(moment).all()):
+        raise StatisticsError("gram and moment must be finite.")
+    for name, sd in (("gram_sd", gram_sd), ("moment_sd", moment_sd)):
+        if not (math.isfinite(sd) and sd >= 0.0):
+            raise StatisticsError(f"{name} must be finite and at least 0, got {sd}.")
+    _, gram_exponent = np.frexp(max(float(np.abs(gram).max()), gram_sd))
+    _, exponent = np.frexp(np.maximum(np.abs(moment).max(axis=0), moment_sd))
+    unit = np.ldexp(gram, -gram_exponent)
+    return _Problem(
+        gram=(unit + unit.T) / 2.0,
+        moment=np.ldexp(moment, -exponent),
+        gram_sd=float(np.ldexp(gram_sd, -gram_exponent)),
+        moment_sd=np.ldexp(np.full(exponent.shape, float(moment_sd)), -exponent),
+        gram_exponent=int(gram_exponent),
+        moment_exponent=exponent,
+    )
+
+
+def _estimate(
+    rule: Rule,
+    gram: Array,
+    moment: Array,
+    gram_sd: float,
+    moment_sd: float,
+    alpha: float,
+) -> Array:
+    problem = _scaled(gram, moment, gram_sd, moment_sd)
+    penalty = problem.penalty(alpha)
+    with np.errstate(all="ignore"):
+        vectors, solve = problem.solver(rule)
+        return problem.in_units(vectors @ solve(penalty))
+
+
+def _divide(moment: Array, divisor: Array, damping: Array | float = 0.0) -> Array:
+    """Divide by both, and give 0 where rounding could have made the divisor."""
+    size = np.abs(divisor)
+    safe = size > len(divisor) * _ROUNDING * np.max(size)
+    quotient = moment / (np.where(safe, divisor, 1.0) + damping)
+    # Infinities would turn into NaN when they are rotated back.
+    return np.where(safe, np.clip(quotient, -_HUGE, _HUGE), 0.0)
+
+
+def _as_is(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> Solver:
+    return lambda alpha: _divide(moment, (values + alpha)[:, None])
+
+
+def _floor(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> Solver:
+    kept, floor = np.maximum(values, 0.0), noise_edge(gram_sd, len(values))
+    trusted = moment * _trust(moment, moment_sd)
+    return lambda alpha: _divide(trusted, (kept + max(alpha, floor))[:, None])
+
+
+def _trust(moment: Array, moment_sd: Array) -> Array:
+    """Return f of `ridge_floor` for every target."""
+    size = len(moment)
+    noise = np.maximum(moment_sd, _LEAST_SD)
+    excess = np.sum((moment / noise) ** 2, axis=0) - size
+    trust: Array = np.clip(excess / math.sqrt(2.0 * size) - 2.0, 0.0, 1.0)
+    return trust
+
+
+def _shrink(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> Solver:
+    shrunken, left_out = shrunken_eigenvalues(values, gram_sd)
+    energy = shrunken**2 + left_out
+    found = [
+        signal_in(energy, column, sd)
+        for column, sd in zip(moment.T, moment_sd, strict=True)
+    ]
+    trust = np.array([share for share, _ in found])
+    level = np.array([ratio for _, ratio in found])
+    damping = np.maximum(level, (_UNRESOLVED * gram_sd) ** 2) + left_out
+    column = shrunken[:, None]
+    # An eigenvalue of 0 is left to alpha where nothing is damped, as in plain ridge.
+    extra = np.where(damping > 0.0, damping / column, 0.0)
+    return lambda alpha: _divide(trust * moment, column + alpha, extra)
+
+
+_RULES: dict[Estimator, Rule] = {
+    noise_aware: _shrink,
+    ridge_floor: _floor,
+    plain: _as_is,
+}
+
+ESTIMATES: dict[str, Estimator] = {
+    "noise_aware": noise_aware,
+    "ridge_floor": ridge_floor,
+    "plain": plain,
+}
+"""The estimators by their names in `DifferentialPrivacy`."""

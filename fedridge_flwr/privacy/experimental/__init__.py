@@ -1,0 +1,1 @@
+"""Residual refinement: private rounds beyond the first, not yet recommended."""

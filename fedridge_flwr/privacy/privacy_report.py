@@ -1,0 +1,254 @@
+"""`PrivacyReport`: what was promised, what it cost, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .._text import counted
+from .mechanism import DifferentialPrivacy
+from .noisy_statistics import PrivateStatistics
+
+__all__ = [
+    "EXPERIMENTAL",
+    "UNKNOWN",
+    "USABLE",
+    "WEAK",
+    "PrivacyReport",
+    "gram_is_noise",
+    "privacy_report",
+    "useless",
+    "what_helps",
+]
+
+_PROTECTS = {
+    "local": "from everybody, the server included: noise is added where the rows are",
+    "server": "from everybody but the server, which sees the clipped sums",
+    "secagg": "from everybody, if the secure sum shows no single contribution",
+}
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """Account of the privacy of one fit; ``print`` it.
+
+    Kept by the strategies as ``report_.privacy``. The parameters are also the
+    attributes.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What was asked for.
+    true_epsilon : float
+        What the noise gives at that delta; another number only for the paper's
+        calibration.
+    unit : str
+        What is protected: one record, that is one row.
+    neighboring : str
+        Which data sets look alike.
+    trust : str
+        Who is trusted.
+    calibration, estimator : str
+        As asked for.
+    noise_multiplier : float
+        Deviation of the noise over the sensitivity.
+    releases : int
+        Rounds of answers that were given; together they are (epsilon, delta)-private.
+    n_clients : int
+        Clients whose noise is in the sum.
+    deviations : dict of str to float
+        Deviation of the noise in the sum of all clients, by block, in the units of the
+        features and targets; of residuals, of which one row adds 1 at most, in theirs.
+    x_norm_bound, y_bound : float
+        Bounds of a row.
+    verdict : str
+        Whether the model can be used, as far as noisy numbers tell.
+    damage : list of str
+        What the noise does to the answer.
+    advice : list of str
+        What would help.
+    intervals : str
+        Why there are no confidence intervals.
+
+    Examples
+    --------
+    ``print(strategy.report_.privacy)`` after a private fit of three clients:
+
+    >>> from fedridge_flwr import PrivacyReport
+    >>> report = PrivacyReport(
+    ...     epsilon=1.0,
+    ...     delta=1e-5,
+    ...     true_epsilon=1.0,
+    ...     unit="record",
+    ...     neighboring="add-or-remove-one",
+    ...     trust="local",
+    ...     calibration="exact",
+    ...     estimator="noise_aware",
+    ...     noise_multiplier=3.7306,
+    ...     releases=1,
+    ...     n_clients=3,
+    ...     deviations={"gram": 9.14},
+    ...     x_norm_bound=1.0,
+    ...     y_bound=2.0,
+    ...     verdict="WEAK: check the model on public rows before use",
+    ... )
+    >>> print(report)
+      verdict      WEAK: check the model on public rows before use
+      privacy      epsilon 1, delta 1e-05 for each record (add-or-remove-one)
+      protects     from everybody, the server included: noise is added where the rows \
+are
+      bounds       rows to length 1, targets to 2
+      noise        3.731 times what one row can change; deviation in the sum of 3 \
+clients: gram 9.14
+      intervals    withheld: they would have to include the privacy noise
+    """
+
+    epsilon: float
+    delta: float
+    true_epsilon: float
+    unit: str
+    neighboring: str
+    trust: str
+    calibration: str
+    estimator: str
+    noise_multiplier: float
+    releases: int
+    n_clients: int
+    deviations: dict[str, float]
+    x_norm_bound: float
+    y_bound: float
+    verdict: str
+    damage: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+    intervals: str = "withheld: they would have to include the privacy noise"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of a table, as pairs of a title and words."""
+        promise = f"epsilon {self.epsilon:g}, delta {self.delta:g} for each {self.unit}"
+        spent = "" if self.releases == 1 else f", spent over {self.releases} rounds"
+        found = [
+            ("verdict", self.verdict),
+            ("privacy", f"{promise} ({self.neighboring}){spent}"),
+            ("protects", _PROTECTS[self.trust]),
+            (
+                "bounds",
+                f"rows to length {self.x_norm_bound:g}, targets to {self.y_bound:g}",
+            ),
+            (
+                "noise",
+                f"{self.noise_multiplier:.4g} times what one row can change; deviation "
+                f"in the sum of {counted(self.n_clients, 'client')}: "
+                + ", ".join(f"{k} {v:.4g}" for k, v in self.deviations.items()),
+            ),
+        ]
+        if self.calibration == "paper":
+            found.insert(
+                2, ("NOT PRIVATE", f"as claimed: true epsilon {self.true_epsilon:.3g}")
+            )
+        found += [("damage", words) for words in self.damage]
+        found += [("advice", words) for words in self.advice]
+        return [*found, ("intervals", self.intervals)]
+
+    def __str__(self) -> str:
+        """Return a readable table."""
+        return "\n".join(f"  {name:<11}  {value}" for name, value in self.rows())
+
+
+EXPERIMENTAL = (
+    "residual refinement is experimental: it estimates medians where residuals are "
+    "skewed, is weak on correlated features at small epsilon, and shrinks an intercept "
+    "like a coefficient (subtract a public typical value from the target)"
+)
+
+USABLE = (
+    "noise is small beside the data; what clipping did, only the clients' own logs know"
+)
+WEAK = "WEAK: check the model on public rows before use"
+UNKNOWN = "check the model on public rows before use: refinement is experimental"
+
+
+def useless(
+    targets: Sequence[int], n_targets: int, predictions: Sequence[float]
+) -> str:
+    """Return the verdict on a model without coefficients, for some targets or all."""
+    values = ", ".join(f"{value + 0.0:g}" for value in predictions)  # no "-0"
+    if n_targets == 1:
+        return (
+            "NOT USABLE: every coefficient is 0, so the model predicts "
+            f"{values} for every row"
+        )
+    which = ", ".join(str(target) for target in targets)
+    return (
+        f"NOT USABLE for {counted(len(targets), 'target')} ({which}): every "
+        f"coefficient is 0, so the model predicts {values} for every row"
+    )
+
+
+def gram_is_noise(privacy: DifferentialPrivacy) -> str:
+    """Return what a Gram matrix means whose noise is larger than itself."""
+    return (
+        f"the Gram matrix is mostly noise at epsilon {privacy.epsilon:g}: the "
+        "eigenvalues of the noise are above its average one, so coefficients are "
+        "shrunk hard"
+    )
+
+
+def what_helps(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> str:
+    """Return what would make the answer more accurate."""
+    d, clients = stats.n_features, stats.n_clients
+    needed = privacy.rows_needed(d, clients)
+    many = f" (about {needed:,.0f} in all, if rows are as long as x_norm_bound)"
+    options = [
+        "more rows" + (many if privacy.rounds == 1 else ""),
+        "smaller public bounds (half of x_norm_bound is a quarter of the noise)",
+        "a target with a public typical value subtracted",
+        f"fewer features (now {d})",
+    ]
+    if privacy.rounds == 1 and stats.n_targets == 1:
+        options.append("rounds=20 (experimental)")
+    options.append(f"a larger epsilon (now {privacy.epsilon:g})")
+    if privacy.trust == "local":
+        options.append('trust="server", if every policy allows it')
+    return "; or ".join(options)
+
+
+def privacy_report(
+    privacy: DifferentialPrivacy,
+    *,
+    rounds: int,
+    n_clients: int,
+    n_rows: int | None,
+    deviations: dict[str, float],
+    verdict: str,
+    damage: Sequence[str] = (),
+    advice: Sequence[str] = (),
+) -> PrivacyReport:
+    """Write the report of a fit; the number of rows is a noisy one."""
+    damage, advice = list(damage), list(advice)
+    if n_rows is not None and privacy.delta >= 1.0 / max(n_rows, 1):
+        damage.append(
+            f"delta {privacy.delta:g} is not below one over the number of rows (about "
+            f"{n_rows}): it would allow to publish a record now and then"
+        )
+        advice.append("choose delta far below one over the number of rows")
+    if privacy.calibration == "paper":
+        advice.append('use calibration="exact": this one is not what it claims')
+    return PrivacyReport(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        true_epsilon=privacy.true_epsilon(),
+        unit="record",
+        neighboring=privacy.neighboring,
+        trust=privacy.trust,
+        calibration=privacy.calibration,
+        estimator=privacy.estimator if privacy.rounds == 1 else "refinement",
+        noise_multiplier=privacy.noise_multiplier,
+        releases=rounds,
+        n_clients=n_clients,
+        deviations=deviations,
+        x_norm_bound=privacy.x_norm_bound,
+        y_bound=privacy.y_bound,
+        verdict=verdict,
+        damage=damage,
+        advice=advice,
+    )

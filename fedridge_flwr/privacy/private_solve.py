@@ -1,0 +1,226 @@
+"""Noisy statistics and alpha to a model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .._types import Array
+from ..errors import PrivacyError
+from ..regression.model import RidgeModel
+from .estimators import ESTIMATES, choose_alpha
+from .noisy_statistics import PrivateStatistics
+
+__all__ = ["Centred", "best_alpha", "centre", "private_model", "solve_private"]
+
+# Below this many deviations the number of rows is not known well enough to divide by.
+_KNOWN = 4.0
+# A single number counts for something from two deviations of its noise on.
+_SEEN = 2.0
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Noisy normal equations about the noisy means, and the number of rows if known.
+
+    The means are shrunk towards zero by the noise in them: all the way where they are
+    nothing but noise, not at all as the noise vanishes.
+    """
+
+    gram: Array
+    moment: Array
+    gram_sd: float
+    moment_sd: float
+    feature_means: Array
+    target_means: Array
+    count: float | None
+
+
+def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
+    """Return the equations for the coefficients, about the means if wanted."""
+    d, t = stats.n_features, stats.n_targets
+    gram, moment = stats.gram, stats.moment
+    nothing = Centred(
+        gram=gram[:d, :d],
+        moment=moment[:d],
+        gram_sd=stats.gram_sd,
+        moment_sd=stats.moment_sd,
+        feature_means=np.zeros(d),
+        target_means=np.zeros(t),
+        count=None,
+    )
+    if not stats.bounds.intercept:
+        if fit_intercept:
+            raise PrivacyError(
+                "an intercept was not part of this release: fit with "
+                "fit_intercept=False, or release again."
+            )
+        return nothing
+    constant = stats.bounds.constant * stats.bounds.x_step
+    count, count_sd = float(gram[d, d]) / constant**2, stats.gram_sd / constant**2
+    known = count if count > _KNOWN * count_sd else None
+    if not fit_intercept or count <= _SEEN * count_sd:
+        return replace(nothing, count=known)
+    # A noisy number of rows is a poor divisor: it is shrunk by its own noise.
+    rows = count + count_sd**2 / count
+    sums, sums_sd = gram[:d, d] / constant, stats.gram_sd / math.sqrt(2.0) / constant
+    target_sums, noise = moment[d] / constant, stats.moment_sd / constant
+    target_means = np.array(
+        [
+            _shrunk(mean, _SEEN * noise / rows)[0]
+            for mean in (target_sums / rows)[:, None]
+        ]
+    )
+    # Means of features are squared in G: only where the divisor is a good one.
+    means = np.zeros(d) if known is None else _shrunk(sums / rows, sums_sd / rows)
+    spread = np.outer(sums, means)
+    return Centred(
+        gram=nothing.gram - spread - spread.T + count * np.outer(means, means),
+        moment=nothing.moment
+        - np.outer(sums, target_means)
+        - np.outer(means, target_sums)
+        + count * np.outer(means, target_means),
+        # Noise of the sums comes in with the means it is multiplied by.
+        gram_sd=math.hypot(
+            stats.gram_sd, 2 * sums_sd * float(np.linalg.norm(means)) / math.sqrt(d)
+        ),
+        moment_sd=math.hypot(
+            stats.moment_sd, sums_sd * float(np.abs(target_means).max())
+        ),
+        feature_means=means,
+        target_means=target_means,
+        count=known,
+    )
+
+
+def solve_private(
+    stats: PrivateStatistics, alpha: float = 1.0, *, fit_intercept: bool = True
+) -> RidgeModel:
+    """Return the ridge model of noisy statistics, by the estimator of their mechanism.
+
+    Minimises ``||y - X w - b||² + alpha ||w||²`` as far as the noise lets it: it tends
+    to `solve` of the clipped rows as the noise vanishes, and, unless the estimator is
+    "plain", to coefficients of 0 as it grows. R² is known only where a share of the
+    budget went to "target_gram".
+
+    Parameters
+    ----------
+    stats : PrivateStatistics
+        Noisy sums, typically of several clients; with ``trust="server"``, after
+        `PrivateStatistics.with_server_noise`.
+    alpha : float
+        Penalty, zero or more.
+    fit_intercept : bool
+        Whether there is an intercept; it must have been part of the release.
+
+    Returns
+    -------
+    RidgeModel
+        The model; its number of rows is noisy, or None.
+
+    Raises
+    ------
+    PrivacyError
+        If the server's noise is missing, or the release knows of no intercept.
+    StatisticsError
+        If alpha is negative or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import DifferentialPrivacy, solve_private
+    >>> from fedridge_flwr.privacy import private_statistics
+    >>> privacy = DifferentialPrivacy(2.0, 1e-6, x_norm_bound=1.0, y_bound=3.0)
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(9000, 1))
+    >>> y = 2 * X[:, 0] + 1
+    >>> parts = [private_statistics(X[k::3], y[k::3], privacy) for k in range(3)]
+    >>> model = solve_private(sum(parts), alpha=1.0)
+    >>> bool(abs(model.coef_[0] - 2) < 0.5), model.n_clients_
+    (True, 3)
+    """
+    if not isinstance(stats, PrivateStatistics):
+        raise PrivacyError(
+            "solve_private takes PrivateStatistics, noisy sums, got "
+            f"{type(stats).__name__}; exact statistics are for `solve`."
+        )
+    if stats.privacy.trust == "server" and not stats.server_noise:
+        raise PrivacyError(
+            "the noise of the trusted server is not in these sums yet: use "
+            "stats.with_server_noise(), once, on the sum of all clients."
+        )
+    equations = centre(stats, fit_intercept=fit_intercept)
+    estimate = ESTIMATES[stats.privacy.estimator]
+    coef = estimate(
+        equations.gram,
+        equations.moment,
+        equations.gram_sd,
+        equations.moment_sd,
+        alpha,
+    )
+    return private_model(stats, equations, coef, alpha, fit_intercept=fit_intercept)
+
+
+def private_model(
+    stats: PrivateStatistics,
+    equations: Centred,
+    coef: Array,
+    alpha: float,
+    *,
+    fit_intercept: bool,
+) -> RidgeModel:
+    """Put the coefficients, (d, t), into a model."""
+    single = stats.n_targets == 1
+    intercepts = equations.target_means - equations.feature_means @ coef
+    intercept: float | Array = 0.0
+    if fit_intercept:
+        intercept = float(intercepts[0]) if single else intercepts
+    return RidgeModel(
+        coef=coef[:, 0].copy() if single else np.ascontiguousarray(coef.T),
+        intercept=intercept,
+        alpha=alpha,
+        fit_intercept=fit_intercept,
+        feature_names=stats.feature_names,
+        n_rows=None if equations.count is None else round(equations.count),
+        n_clients=stats.n_clients,
+        r2=_noisy_r2(stats, equations, coef),
+    )
+
+
+def best_alpha(
+    stats: PrivateStatistics, alphas: Array, *, fit_intercept: bool
+) -> tuple[float, Array]:
+    """Choose alpha by splitting the noise; return it and the scores."""
+    equations = centre(stats, fit_intercept=fit_intercept)
+    return choose_alpha(
+        ESTIMATES[stats.privacy.estimator],
+        equations.gram,
+        equations.moment,
+        equations.gram_sd,
+        equations.moment_sd,
+        alphas.tolist(),
+    )
+
+
+def _shrunk(mean: Array, sd: float) -> Array:
+    """Return the positive-part James-Stein estimate of a mean with noise of this sd."""
+    energy = float(mean @ mean)
+    if energy == 0.0:
+        return mean
+    return mean * max(0.0, 1.0 - mean.size * sd**2 / energy)
+
+
+def _noisy_r2(
+    stats: PrivateStatistics, equations: Centred, coef: Array
+) -> float | None:
+    target_gram = stats.target_gram
+    if target_gram is None or equations.count is None:
+        return None
+    total = np.diagonal(target_gram) - equations.count * equations.target_means**2
+    if (total <= 2 * stats.target_gram_sd).any():
+        return None
+    explained = np.einsum(
+        "dt,dt->t", coef, 2 * equations.moment - equations.gram @ coef
+    )
+    return float(np.clip(np.mean(explained / total), -1.0, 1.0))

@@ -1,0 +1,1 @@
+"""Statistics to answers: solve, model, choice of alpha; knows nothing of clients."""

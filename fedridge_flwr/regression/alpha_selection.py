@@ -1,0 +1,590 @@
+"""Choose alpha: leave one client out, or generalized cross-validation.
+
+The losses behind a choice come from `heldout.held_out_losses`, which the server can
+compute alone, or from the clients, each of which counts its own errors under the
+models of all others; `AlphaSelection.from_losses` serves both.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .._text import counted
+from .._types import Array
+from ..errors import FedRidgeError, SingularSystemError, StatisticsError
+from ..statistics.sufficient import SufficientStatistics
+from .leave_client_out import (
+    held_out_losses,
+    solve_in_penalty_units,
+    squared_errors,
+)
+from .model import RidgeModel
+from .solve import check_alpha, normal_equations, solve
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = [
+    "AlphaSelection",
+    "GridEdgeWarning",
+    "auto_alphas",
+    "check_alphas",
+    "gcv_scores",
+    "select_alpha",
+    "warn_edge",
+]
+
+_AUTO_POINTS = 30
+_AUTO_SPAN = 1e-8
+_AUTO_DEPTH = 1e-6
+_EXTENSIONS = 4
+_SMALLEST_STEP = 10**0.25
+
+Alphas = Sequence[float] | Literal["auto"]
+
+
+class GridEdgeWarning(UserWarning):
+    """The best alpha is the smallest or largest of the grid.
+
+    A better one may be beyond. Also where the one-standard-error rule ends at the
+    largest. ``alphas="auto"`` extends the grid by itself, and warns only if that does
+    not help.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from fedridge_flwr import GridEdgeWarning, SufficientStatistics, select_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> y = X[:, 0] + rng.normal(size=60)
+    >>> parts = [SufficientStatistics.from_data(X[k::6], y[k::6]) for k in range(6)]
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", GridEdgeWarning)
+    ...     chosen = select_alpha(parts, [100.0, 1000.0])
+    >>> print(caught[0].message)
+    the best of 2 candidates is at the edge of the grid, 100 to 1e+03: extend it.
+    >>> select_alpha(parts, [0.1, 1.0, 10.0, 100.0]).alpha
+    1.0
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class AlphaSelection:
+    """How alpha was chosen: every candidate, its loss, and the refitted model.
+
+    Returned by `select_alpha` and kept by the strategies as ``selection_``. The
+    parameters are also the attributes.
+
+    Parameters
+    ----------
+    alpha : float
+        The choice.
+    alphas : ndarray of shape (a,)
+        Candidates, ascending.
+    mean : ndarray of shape (a,)
+        Mean squared error over all held-out rows, or the GCV score.
+    standard_error : ndarray of shape (a,) or None
+        Its standard error across clients, weighted by rows; None for GCV.
+    losses : ndarray of shape (clients, a) or None
+        Mean squared error on the rows of each client; None for GCV.
+    clients : list of str
+        Names of the clients behind the rows of `losses`.
+    method : str
+        "loco" or "gcv", or "noise" for a private model.
+    rule : str
+        "minimum" or "one standard error".
+    model : RidgeModel
+        The model at `alpha`, fitted on all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import SufficientStatistics, select_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> y = X[:, 0] + rng.normal(size=60)
+    >>> parts = {
+    ...     f"clinic-{k}": SufficientStatistics.from_data(X[k::3], y[k::3])
+    ...     for k in range(3)
+    ... }
+    >>> chosen = select_alpha(parts, [0.1, 1.0, 10.0, 100.0])
+    >>> chosen.alpha, chosen.mean.round(3)
+    (1.0, array([1.46 , 1.459, 1.48 , 1.734]))
+    >>> chosen.clients, chosen.losses.shape
+    (['clinic-0', 'clinic-1', 'clinic-2'], (3, 4))
+    >>> chosen.model.alpha_
+    1.0
+    """
+
+    alpha: float
+    alphas: Array
+    mean: Array
+    standard_error: Array | None
+    losses: Array | None
+    clients: list[str]
+    method: str
+    rule: str
+    model: RidgeModel = field(repr=False)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the best candidate is at an end of the grid.
+
+        The one-standard-error rule goes up from the best, and may be cut off there.
+        """
+        best, last = int(np.argmin(self.mean)), self.alphas.size - 1
+        return last > 0 and (best in (0, last) or self.alpha == float(self.alphas[-1]))
+
+    def describe(self) -> str:
+        """Return in one line how alpha was chosen.
+
+        The model says the same, in ``alpha_chosen_by`` and in its summary.
+        """
+        how = {
+            "loco": f"leaving out {counted(len(self.clients), 'client')} in turn",
+            "gcv": "generalized cross-validation",
+            "noise": "splitting the privacy noise",
+        }[self.method]
+        rule = "" if self.rule == "minimum" else ", one-standard-error rule"
+        return f"{how}, {counted(self.alphas.size, 'candidate')}{rule}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the model as JSON-able values."""
+        errors, losses = self.standard_error, self.losses
+        return {
+            "alpha": self.alpha,
+            "description": self.describe(),
+            "method": self.method,
+            "rule": self.rule,
+            "at_edge": self.at_edge,
+            "alphas": self.alphas.tolist(),
+            "mean": self.mean.tolist(),
+            "standard_error": None if errors is None else errors.tolist(),
+            "losses": None
+            if losses is None
+            else dict(zip(self.clients, losses.tolist(), strict=True)),
+        }
+
+    def draw(self, path: str | os.PathLike[str]) -> None:
+        """Draw loss against alpha: mean, one-standard-error band, clients, choice.
+
+        Needs matplotlib, and no display.
+
+        Parameters
+        ----------
+        path : path-like
+            Image to write, in the format of its suffix (.png, .svg, .pdf); missing
+            folders are made.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from fedridge_flwr import SufficientStatistics, select_alpha
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.normal(size=(60, 4)), rng.normal(size=60)
+        >>> total = SufficientStatistics.from_data(X, X[:, 0] + y)
+        >>> chosen = select_alpha(total, method="gcv")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     figure = pathlib.Path(folder, "alpha.png")
+        ...     chosen.draw(figure)
+        ...     figure.exists()
+        True
+        """
+        from pathlib import Path
+
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+        axis = figure.subplots()
+        if self.losses is not None and self.standard_error is not None:
+            axis.plot(self.alphas, self.losses.T, color="0.6", lw=0.6, alpha=0.35)
+            axis.fill_between(
+                self.alphas,
+                self.mean - self.standard_error,
+                self.mean + self.standard_error,
+                color="#1f77b4",
+                alpha=0.2,
+                lw=0,
+                label="± one standard error",
+            )
+            axis.set_ylim(*_view(self.mean, self.standard_error))
+        what = {
+            "gcv": "GCV score",
+            "noise": "score on the other half of the noise",
+        }.get(self.method, "held-out mean squared error")
+        axis.plot(self.alphas, self.mean, color="#1f77b4", lw=2, label="mean")
+        chosen = int(np.flatnonzero(self.alphas == self.alpha)[0])
+        axis.plot(
+            [self.alpha],
+            [self.mean[chosen]],
+            "*",
+            ms=15,
+            color="#2ca02c",
+            label=f"chosen: alpha = {self.alpha:.3g}",
+            zorder=3,
+        )
+        axis.set_xscale("log")
+        axis.set_xlabel("alpha")
+        axis.set_ylabel(what)
+        axis.set_title(self.describe(), fontsize="medium")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(framealpha=0.9, edgecolor="none")
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(target, dpi=150)
+
+    @classmethod
+    def from_losses(
+        cls,
+        total: SufficientStatistics,
+        alphas: Array,
+        losses: Mapping[str, Array],
+        weights: Mapping[str, float],
+        *,
+        one_standard_error: bool = False,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+    ) -> AlphaSelection:
+        """Choose by losses of the clients that answered, and refit on all rows.
+
+        For losses that the clients counted themselves; `select_alpha` computes them
+        from statistics.
+
+        Parameters
+        ----------
+        total : SufficientStatistics
+            Statistics of all rows, which the model is fitted on.
+        alphas : ndarray of shape (a,)
+            Candidates, ascending.
+        losses : mapping of str to ndarray of shape (a,)
+            Mean squared error of the models of all others on each client's rows.
+        weights : mapping of str to float
+            Weight of each client's rows; clients of weight 0 do not count.
+        one_standard_error, fit_intercept, standardize : bool
+            As in `select_alpha`.
+
+        Raises
+        ------
+        StatisticsError
+            If no client answered, or an answer is not one finite loss per candidate.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fedridge_flwr import AlphaSelection, SufficientStatistics
+        >>> total = SufficientStatistics.from_data([[0.0], [1.0], [2.0]], [0, 1, 3])
+        >>> losses = {"a": np.array([0.5, 0.2]), "b": np.array([0.1, 0.2])}
+        >>> weights = {"a": 2.0, "b": 1.0}
+        >>> alphas = np.array([0.1, 1.0])
+        >>> AlphaSelection.from_losses(total, alphas, losses, weights).mean.round(3)
+        array([0.367, 0.2  ])
+        """
+        clients = [client for client in losses if weights[client] > 0]
+        if not clients:
+            raise StatisticsError("no client counted its held-out losses.")
+        table = np.array([losses[client] for client in clients])
+        if table.shape != (len(clients), alphas.size) or not np.isfinite(table).all():
+            raise StatisticsError(
+                f"every client must count {alphas.size} finite losses, one for each "
+                "candidate."
+            )
+        share = np.array([weights[client] for client in clients], dtype=np.float64)
+        share /= share.sum()
+        mean = share @ table
+        spread = share**2 @ (table - mean) ** 2
+        if len(clients) > 1:
+            spread *= len(clients) / (len(clients) - 1)
+        error = np.sqrt(spread)
+        best = int(np.argmin(mean))
+        chosen = best
+        if one_standard_error:
+            chosen = int(np.flatnonzero(mean <= mean[best] + error[best])[-1])
+        return _selection(
+            total,
+            alphas,
+            chosen,
+            fit_intercept,
+            standardize,
+            mean=mean,
+            standard_error=error,
+            losses=table,
+            clients=clients,
+            method="loco",
+            rule="one standard error" if one_standard_error else "minimum",
+        )
+
+
+def select_alpha(
+    per_client: Mapping[str, SufficientStatistics]
+    | Iterable[SufficientStatistics]
+    | SufficientStatistics,
+    alphas: Alphas = "auto",
+    *,
+    method: str = "loco",
+    one_standard_error: bool = False,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> AlphaSelection:
+    """Choose the alpha that predicts rows of clients it has not seen best.
+
+    Minimises over alpha the squared error on the rows of each client under the model
+    of all others (``method="loco"``), or ``n RSS / (n - df)²`` of the total
+    (``method="gcv"``), which needs no statistics of single clients. Both follow from
+    the statistics: no row is read again.
+
+    Parameters
+    ----------
+    per_client : mapping or iterable of SufficientStatistics, or one of them
+        Statistics by client, names from a mapping and numbers otherwise; for "gcv" the
+        total will do.
+    alphas : sequence of float or "auto"
+        Positive candidates, or a grid over the spectrum of the Gram matrix, which is
+        extended where the best one is at its edge.
+    method : {"loco", "gcv"}
+        Leave one client out, or generalized cross-validation.
+    one_standard_error : bool
+        Take the largest alpha whose loss is within one standard error of the best.
+    fit_intercept, standardize : bool
+        As in `solve`.
+
+    Returns
+    -------
+    AlphaSelection
+        The choice, the losses behind it, and the model refitted on all rows.
+
+    Raises
+    ------
+    StatisticsError
+        If fewer than two clients have rows ("loco"), or rows leave no degrees of
+        freedom at a candidate ("gcv").
+    FedRidgeError
+        If a candidate is not positive, or an argument is not what it may be.
+
+    Warns
+    -----
+    GridEdgeWarning
+        If the best of a given grid is its smallest or largest.
+    ClampedLossWarning
+        If losses are so small that rounding of the statistics hides them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import SufficientStatistics, select_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> y = X[:, 0] + rng.normal(size=60)
+    >>> parts = [SufficientStatistics.from_data(X[k::6], y[k::6]) for k in range(6)]
+    >>> chosen = select_alpha(parts, [0.1, 1.0, 10.0, 100.0])
+    >>> chosen.alpha
+    1.0
+    >>> chosen.describe()
+    'leaving out 6 clients in turn, 4 candidates'
+
+    From the total alone:
+
+    >>> select_alpha(sum(parts), [0.1, 1.0, 10.0, 100.0], method="gcv").alpha
+    10.0
+    """
+    parts = _named(per_client)
+    total: SufficientStatistics = sum(parts.values())  # type: ignore[assignment]
+    options = {"fit_intercept": fit_intercept, "standardize": standardize}
+    grid = (
+        auto_alphas(total, **options)
+        if isinstance(alphas, str) and alphas == "auto"
+        else check_alphas(alphas)
+    )
+    if method not in ("loco", "gcv"):
+        raise FedRidgeError(f'method must be "loco" or "gcv", got {method!r}.')
+    if one_standard_error and method == "gcv":
+        raise FedRidgeError(
+            "the one-standard-error rule needs losses of single clients: use "
+            'method="loco".'
+        )
+
+    def choose(candidates: Array) -> AlphaSelection:
+        if method == "gcv":
+            scores = gcv_scores(total, candidates, **options)
+            return _selection(
+                total,
+                candidates,
+                int(np.argmin(scores)),
+                fit_intercept,
+                standardize,
+                mean=scores,
+                standard_error=None,
+                losses=None,
+                clients=[],
+                method="gcv",
+                rule="minimum",
+            )
+        return AlphaSelection.from_losses(
+            total,
+            candidates,
+            held_out_losses(parts, candidates, **options),
+            {client: part.total_weight for client, part in parts.items()},
+            one_standard_error=one_standard_error,
+            **options,
+        )
+
+    found = choose(grid)
+    if isinstance(alphas, str):
+        for _ in range(_EXTENSIONS):
+            if not found.at_edge:
+                break
+            try:
+                found = choose(_extended(found))
+            except (SingularSystemError, StatisticsError):
+                break
+    if found.at_edge:
+        warn_edge(found)
+    return found
+
+
+def check_alphas(alphas: Any) -> Array:
+    """Return candidates as an ascending array without repetitions, all positive."""
+    if isinstance(alphas, str):
+        raise FedRidgeError(
+            f'alphas must be "auto" or a sequence of positive numbers, got {alphas!r}.'
+        )
+    try:
+        grid = np.unique([check_alpha(alpha) for alpha in alphas])
+    except TypeError:
+        raise FedRidgeError(
+            f"alphas must be a sequence of positive numbers, got {alphas!r}."
+        ) from None
+    if grid.size == 0:
+        raise FedRidgeError("alphas is empty: give at least one candidate.")
+    if grid[0] <= 0:
+        raise FedRidgeError(
+            "alphas to choose from must be positive: without a penalty the system of "
+            "the others may be singular."
+        )
+    return grid
+
+
+def auto_alphas(
+    total: SufficientStatistics,
+    *,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> Array:
+    """Return a logarithmic grid over the spectrum of the Gram matrix.
+
+    It reaches from the largest eigenvalue, where even the best determined direction is
+    shrunk by half, to below the smallest that is not zero, and at least six decades
+    down where none is zero.
+    """
+    equations = normal_equations(
+        total, fit_intercept=fit_intercept, standardize=standardize
+    )
+    matrix, _, _ = equations.in_penalty_units()
+    values = np.linalg.eigvalsh(matrix)
+    largest = float(values[-1])
+    if largest <= 0:
+        raise StatisticsError("all features are constant: there is no alpha to choose.")
+    span = max(_AUTO_SPAN, values.size * total.rounding)
+    filled = values[values > span * largest]
+    smallest = float(filled[0]) / 10
+    if filled.size == values.size:
+        smallest = min(smallest, _AUTO_DEPTH * largest)
+    return np.geomspace(smallest, largest, _AUTO_POINTS)
+
+
+def gcv_scores(
+    total: SufficientStatistics,
+    alphas: Array,
+    *,
+    fit_intercept: bool = True,
+    standardize: bool = False,
+) -> Array:
+    """Return n RSS / (n - df)² for every alpha, with df the effective parameters.
+
+    df is the trace of S (S + alpha I)^-1, and one more for the intercept.
+    """
+    equations = normal_equations(
+        total, fit_intercept=fit_intercept, standardize=standardize
+    )
+    matrix, rhs, _ = equations.in_penalty_units()
+    values = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
+    shrunk = values[:, None] / (values[:, None] + alphas)
+    freedom = shrunk.sum(axis=0) + fit_intercept
+    n = total.total_weight
+    if (freedom >= n).any():
+        raise StatisticsError(
+            f"{n:g} rows have no degrees of freedom left at alpha "
+            f"{alphas[freedom >= n].max():g}: leave out such small candidates."
+        )
+    solution, _ = solve_in_penalty_units(equations, alphas)
+    spread = total.centred_target_gram if fit_intercept else total.target_gram
+    residual = squared_errors(
+        matrix, rhs, np.diagonal(spread), solution, total.rounding
+    )
+    scores: Array = n * residual.mean(axis=1) / (n - freedom) ** 2
+    return scores
+
+
+def warn_edge(found: AlphaSelection) -> None:
+    """Warn that the grid should be longer."""
+    warnings.warn(
+        f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
+        f"grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: extend it.",
+        GridEdgeWarning,
+        stacklevel=3,
+    )
+
+
+def _selection(
+    total: SufficientStatistics,
+    alphas: Array,
+    chosen: int,
+    fit_intercept: bool,
+    standardize: bool,
+    **found: Any,
+) -> AlphaSelection:
+    alpha = float(alphas[chosen])
+    model = solve(total, alpha, fit_intercept=fit_intercept, standardize=standardize)
+    selection = AlphaSelection(alpha=alpha, alphas=alphas, model=model, **found)
+    model.alpha_chosen_by = selection.describe()
+    return selection
+
+
+def _extended(found: AlphaSelection) -> Array:
+    low, high = found.alphas[0], found.alphas[-1]
+    step = max(found.alphas[1] / low, _SMALLEST_STEP)
+    more = np.geomspace(step, step**8, 8)
+    if int(np.argmin(found.mean)) == 0:
+        return np.concatenate([low / more[::-1], found.alphas])
+    return np.concatenate([found.alphas, high * more])
+
+
+def _named(per_client: Any) -> dict[str, SufficientStatistics]:
+    if isinstance(per_client, SufficientStatistics):
+        parts = {"total": per_client}
+    elif isinstance(per_client, Mapping):
+        parts = {str(client): part for client, part in per_client.items()}
+    else:
+        parts = {str(k): part for k, part in enumerate(per_client)}
+    for client, part in parts.items():
+        if not isinstance(part, SufficientStatistics):
+            raise StatisticsError(
+                f"client {client}: choosing alpha needs SufficientStatistics, got "
+                f"{type(part).__name__}."
+            )
+    if not parts:
+        raise StatisticsError("no clients: there is nothing to choose alpha by.")
+    return parts
+
+
+def _view(mean: Array, error: Array) -> tuple[float, float]:
+    """Return limits that show the mean curve, not the worst client."""
+    low, high = float((mean - error).min()), float((mean + error).max())
+    margin = 0.25 * (high - low)
+    return low - margin, high + margin

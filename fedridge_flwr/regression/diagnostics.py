@@ -1,0 +1,116 @@
+"""The paper's run-time quantities: coverage, condition and shrinkage of a fit."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import IllConditionedWarning, SingularSystemError
+from .model import RidgeModel
+from .solve import Statistics, normal_equations, solve
+
+__all__ = ["LARGEST_SPECTRUM", "Spectrum", "spectrum"]
+
+LARGEST_SPECTRUM = 2000
+"""Eigenvalues cost O(d³); beyond this many features they are left out."""
+
+_VACUOUS = 0.9
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Quantities of the unscaled system (G + sigma I) w = h.
+
+    Attributes
+    ----------
+    coverage : float
+        lambda_min(G), the alpha of the paper's alpha-coverage (Definition 2).
+    lambda_max : float
+        lambda_max(G).
+    kappa : float
+        (lambda_max + sigma) / (lambda_min + sigma), infinite for a singular system.
+    kappa_bound : float
+        Its bound (lambda_max + sigma) / sigma (Corollary 1), infinite at sigma = 0.
+    shrinkage_factor : float
+        sigma / (lambda_min + sigma), between 0 and 1.
+    shrinkage_bound : float or None
+        shrinkage_factor times the norm of the unpenalised solution w*, which bounds
+        the distance between w_sigma and w*; None where w* does not exist.
+    shrinkage : float or None
+        That distance itself.
+    """
+
+    coverage: float
+    lambda_max: float
+    kappa: float
+    kappa_bound: float
+    shrinkage_factor: float
+    shrinkage_bound: float | None
+    shrinkage: float | None
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether the shrinkage bound says next to nothing."""
+        return self.shrinkage_factor > _VACUOUS
+
+
+def spectrum(stats: Statistics, model: RidgeModel) -> Spectrum | None:
+    """Return the quantities of a fit, or None beyond `LARGEST_SPECTRUM` features.
+
+    Parameters
+    ----------
+    stats : SufficientStatistics
+        The total that was solved.
+    model : RidgeModel
+        Its solution.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import SufficientStatistics, solve
+    >>> stats = SufficientStatistics.from_data([[2.0, 0.0], [0.0, 1.0]], [2.0, 1.0])
+    >>> quantities = spectrum(stats, solve(stats, alpha=1.0, fit_intercept=False))
+    >>> quantities.coverage, quantities.lambda_max, quantities.kappa
+    (1.0, 4.0, 2.5)
+    >>> quantities.shrinkage_factor
+    0.5
+    """
+    if stats.n_features > LARGEST_SPECTRUM:
+        return None
+    equations = normal_equations(
+        stats, fit_intercept=model.fit_intercept, standardize=model.standardize
+    )
+    matrix, _, unit = equations.in_penalty_units()
+    values = np.linalg.eigvalsh(matrix)
+    smallest, largest = max(float(values[0]), 0.0), float(values[-1])
+    sigma = model.alpha_
+    unpenalised = _unpenalised(stats, model)
+    factor = sigma / (smallest + sigma) if smallest + sigma > 0 else 1.0
+    bound = shrinkage = None
+    if unpenalised is not None:
+        bound = factor * float(np.linalg.norm(unpenalised.coef_ / unit))
+        difference = (model.coef_ - unpenalised.coef_) / unit
+        shrinkage = float(np.linalg.norm(difference))
+    return Spectrum(
+        coverage=smallest,
+        lambda_max=largest,
+        kappa=_ratio(largest + sigma, smallest + sigma),
+        kappa_bound=_ratio(largest + sigma, sigma),
+        shrinkage_factor=factor,
+        shrinkage_bound=bound,
+        shrinkage=shrinkage,
+    )
+
+
+def _unpenalised(stats: Statistics, model: RidgeModel) -> RidgeModel | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IllConditionedWarning)
+        try:
+            return solve(stats, 0.0, fit_intercept=model.fit_intercept)
+        except SingularSystemError:
+            return None
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else float("inf")

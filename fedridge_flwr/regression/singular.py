@@ -1,0 +1,89 @@
+"""Say which columns make a system of equations singular, in the user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from .._types import Array
+from ..errors import column_labels
+
+__all__ = ["explain_singular"]
+
+_SHOWN = 4
+_DEPENDENT = 1e-10
+
+
+def explain_singular(
+    matrix: Array, constant: Sequence[int], names: Sequence[str] | None
+) -> list[str]:
+    """Name the constant, duplicated and dependent columns of a Gram matrix.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (d, d)
+        The (penalised) Gram matrix that could not be solved.
+    constant : sequence of int
+        Columns already known to carry no information.
+    names : sequence of str, optional
+        Names of the columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> A = np.array([[1.0, 2.0, 3.0], [0.0, 1.0, 1.0], [2.0, 0.0, 2.0]])
+    >>> explain_singular(A.T @ A, [], ["a", "b", "c"])
+    ["column 0 ('a') is a linear combination of columns 2 ('c'), 1 ('b')"]
+    """
+    found = []
+    if len(constant):
+        verb = "is" if len(constant) == 1 else "are"
+        found.append(f"{column_labels(constant, names)} {verb} constant")
+    rest = np.setdiff1d(np.arange(matrix.shape[0]), constant)
+    if rest.size:
+        among = _dependencies(matrix[np.ix_(rest, rest)], rest, names)
+        # Constant columns explain enough: the others need not be blamed as well.
+        found += among if among or found else [_nearly(matrix, names)]
+    return found
+
+
+def _nearly(matrix: Array, names: Sequence[str] | None) -> str:
+    scale = np.sqrt(np.diagonal(matrix))
+    _, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    weakest = np.abs(vectors[:, 0])
+    involved = np.flatnonzero(weakest > 0.1 * weakest.max())
+    verb = "is" if involved.size == 1 else "are"
+    return f"{column_labels(involved.tolist(), names)} {verb} nearly dependent"
+
+
+def _dependencies(
+    matrix: Array, columns: NDArray[np.int64], names: Sequence[str] | None
+) -> list[str]:
+    scale = np.sqrt(np.diagonal(matrix))
+    correlation = matrix / np.outer(scale, scale)
+    factor, pivots, rank, _ = dpstrf(correlation, tol=_DEPENDENT, lower=0)
+    pivots = pivots - 1
+    if rank == matrix.shape[0]:
+        return []
+    upper = np.triu(factor)
+    # Columns of `combine` write each dependent column by the independent ones.
+    combine = solve_triangular(upper[:rank, :rank], upper[:rank, rank:])
+    sentences = []
+    for j, weights in enumerate(combine.T[:_SHOWN]):
+        dependent = column_labels(columns[[pivots[rank + j]]].tolist(), names)
+        strong = np.flatnonzero(np.abs(weights) > 1e-6 * np.abs(weights).max())
+        strong = strong[np.argsort(-np.abs(weights[strong]), kind="stable")]
+        others = column_labels(columns[pivots[strong]].tolist(), names)
+        relation = "a linear combination of"
+        if strong.size == 1:
+            ratio = weights[strong[0]] * scale[pivots[rank + j]]
+            same = abs(ratio / scale[pivots[strong[0]]] - 1.0) < 1e-6
+            relation = "a copy of" if same else "a linear function of"
+        sentences.append(f"{dependent} is {relation} {others}")
+    if combine.shape[1] > _SHOWN:
+        sentences.append(f"and {combine.shape[1] - _SHOWN} more columns are dependent")
+    return sentences

@@ -1,0 +1,1 @@
+"""Mergeable sums of rows and their encodings; knows nothing of alpha."""

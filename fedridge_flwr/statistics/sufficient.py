@@ -1,0 +1,725 @@
+"""`SufficientStatistics`: all that ridge regression needs to know of some rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .._text import counted
+from .._types import Array
+from ..data.rows import Rows, check_rows
+from ..errors import StatisticsError
+from ..features import FeatureMap, map_rows
+from ..linalg.packed import diagonal_positions, from_upper
+from .moments import Moments, merge, moments_of, remove
+from .validity import check_moments, check_rank, check_weight
+
+__all__ = ["RunningTotal", "SufficientStatistics", "hash_names", "packed_length"]
+
+_MIXED = (
+    "Statistics merge only over the same columns in the same order; "
+    "bring every client to one schema."
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SufficientStatistics:
+    """Count, weight, means and centred co-moments of the rows [X Y].
+
+    The statistics of some rows determine their ridge regression exactly, for every
+    alpha, with or without intercept or standardisation. They obey one law::
+
+        from_data(rows A) + from_data(rows B) == from_data(rows A and B)
+
+    up to rounding, whatever the split, and ``(a + b) - b == a``. The centred form
+    ``C = sum w (z - mean)(z - mean)'`` keeps its digits where raw Gram matrices lose
+    them: features shifted by 1e6 cost raw sums 14 of the 16 digits of the
+    coefficients, and this form four.
+
+    Make them with `from_data` or `from_batches`; ``sum([...])`` adds up any number.
+    The parameters below are also the attributes; with d features and t targets:
+
+    Parameters
+    ----------
+    count : int
+        Number of rows.
+    total_weight : float
+        Sum of the sample weights (equal to `count` without weights).
+    means : ndarray of shape (d + t,)
+        Weighted means of [X Y].
+    triangle : ndarray
+        Upper triangle of `comoment`, row by row: what is kept, merged and sent.
+    n_features : int
+        Number of features d.
+    n_targets : int
+        Number of targets t.
+    feature_names : tuple of str or None
+        Names of the features, where known.
+    feature_hash : str or None
+        Hash of the names, known also where the names themselves are not.
+    n_clients : int
+        How many contributions were merged.
+    means_low : ndarray of shape (d + t,), optional
+        What rounding cut off the means. It keeps merging many unlike clients exact,
+        and stays behind when statistics are packed.
+    rounding : float
+        How far each correlation may be off: 6e-8 where some of the rows came as
+        float32, 1.2e-7 where they came as a factor in float32 (clients with fewer rows
+        than features), otherwise 0.
+    feature_map : str or None
+        Fingerprint of the feature map the rows went through. The d features are then
+        the mapped ones, the names those of the raw columns.
+    n_features_in : int or None
+        Number of raw columns; d without a map, None where it was not told.
+
+    Notes
+    -----
+    ======================  ====================================================
+    input                   result
+    ======================  ====================================================
+    no rows (empty client)  the neutral element: merging it changes nothing
+    one row                 means are the row, co-moments are zero; such
+                            statistics *are* the row, see ``min_rows`` of
+                            `ridge_client_app`
+    constant column         zero variance; only ``alpha=0`` cannot be solved
+    n < d                   fine, the sum over clients is what has to suffice
+    d = 1                   X must still be 2-D, of shape (n, 1)
+    t > 1                   one Gram matrix serves all targets
+    NaN, inf, text          `DataError` naming the column and how many
+    zero weights            the row counts in `count` and nowhere else
+    ======================  ====================================================
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedridge_flwr import SufficientStatistics
+    >>> X, y = np.arange(12.0).reshape(6, 2) ** 2, np.arange(6.0)
+    >>> a = SufficientStatistics.from_data(X[:2], y[:2])
+    >>> b = SufficientStatistics.from_data(X[2:], y[2:])
+    >>> a + b
+    SufficientStatistics(6 rows, 2 features, 1 target)
+    >>> bool(np.allclose((a + b).gram, X.T @ X))
+    True
+    >>> sum([a, b]).to_array().size
+    10
+    """
+
+    count: int
+    total_weight: float
+    means: Array
+    triangle: Array
+    n_features: int
+    n_targets: int
+    feature_names: tuple[str, ...] | None = None
+    feature_hash: str | None = None
+    n_clients: int = 1
+    means_low: Array | None = None
+    rounding: float = 0.0
+    feature_map: str | None = None
+    n_features_in: int | None = None
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays: statistics share them when nothing has to be added."""
+        if self.feature_map is None:
+            object.__setattr__(self, "n_features_in", self.n_features)
+        self.means.setflags(write=False)
+        self.triangle.setflags(write=False)
+
+    # ---- from rows ------------------------------------------------------------
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        feature_map: FeatureMap | None = None,
+    ) -> SufficientStatistics:
+        """Return the statistics of rows held in memory.
+
+        Rows are read in blocks of a few megabytes and accumulated in float64, so
+        extra memory is bounded whatever the number of rows. Sparse X stays sparse.
+
+        Parameters
+        ----------
+        X : array of any real dtype, data frame, or sparse matrix, shape (n, d)
+            Features. Column names of a data frame become `feature_names`.
+        y : array of shape (n,) or (n, t)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Non-negative weights; an integer weight equals a repeated row.
+        feature_map : FeatureMap, optional
+            Map of the features; only a block of mapped rows exists at any time.
+
+        Raises
+        ------
+        DataError
+            If X is not 2-D, rows and targets do not match, or there are NaN, infinite
+            or non-numeric values; it names the columns and never quotes a value.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0]).means
+        array([2., 3.])
+
+        A weight of 2 is a row that is there twice:
+
+        >>> twice = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0], [2, 1])
+        >>> twice.count, twice.total_weight, twice.gram.round(6).tolist()
+        (2, 3.0, [[11.0]])
+        """
+        return cls.from_rows(map_rows(check_rows(X, y, sample_weight), feature_map))
+
+    @classmethod
+    def from_rows(cls, rows: Rows) -> SufficientStatistics:
+        """Return the statistics of rows that ``rows.check_rows`` has checked.
+
+        `from_data` does both steps.
+
+        Parameters
+        ----------
+        rows : Rows
+            Checked rows, perhaps behind a feature map.
+        """
+        return cls(
+            count=rows.n_rows,
+            feature_names=rows.feature_names,
+            feature_hash=hash_names(rows.feature_names),
+            n_features=rows.n_features,
+            n_targets=rows.n_targets,
+            feature_map=rows.map_fingerprint,
+            n_features_in=rows.n_features_in,
+            **_fields(_accumulate(rows)),
+        )
+
+    @classmethod
+    def from_batches(
+        cls, batches: Iterable[tuple[Any, ...]], feature_map: FeatureMap | None = None
+    ) -> SufficientStatistics:
+        """Return the statistics of rows that come in batches, for data beyond memory.
+
+        Parameters
+        ----------
+        batches : iterable of (X, y) or (X, y, sample_weight)
+            Batches with the same columns; each is forgotten before the next.
+        feature_map : FeatureMap, optional
+            Map of the features.
+
+        Returns
+        -------
+        SufficientStatistics
+            Those of all rows together, to rounding; they count as one client.
+
+        Raises
+        ------
+        StatisticsError
+            If there are no batches, one is not a tuple, or their columns differ.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> def read():  # a database cursor, a Parquet file, pandas with chunksize ...
+        ...     for start in range(0, 100, 10):
+        ...         X = np.arange(start, start + 10.0).reshape(-1, 1)
+        ...         yield X, 2.0 * X[:, 0]
+        >>> SufficientStatistics.from_batches(read())
+        SufficientStatistics(100 rows, 1 feature, 1 target)
+        """
+        total: RunningTotal | None = None
+        for batch in batches:
+            if not isinstance(batch, tuple) or len(batch) not in (2, 3):
+                raise StatisticsError(
+                    "each batch must be a tuple (X, y) or (X, y, sample_weight), "
+                    f"got {type(batch).__name__}."
+                )
+            part = cls.from_rows(map_rows(check_rows(*batch), feature_map))
+            if total is None:
+                total = RunningTotal(part)
+            else:
+                total.add(part)
+        if total is None:
+            raise StatisticsError(
+                "no batches: at least one is needed to know the number of features."
+            )
+        return replace(total.total(), n_clients=1)
+
+    # ---- the law --------------------------------------------------------------
+
+    def __add__(self, other: object) -> SufficientStatistics:
+        """Merge: the statistics of both sets of rows together."""
+        if not isinstance(other, SufficientStatistics):
+            return NotImplemented
+        self._check_mergeable(other)
+        return replace(
+            _better_named(self, other),
+            count=self.count + other.count,
+            n_clients=self.n_clients + other.n_clients,
+            rounding=_joint_rounding(self, other),
+            **_fields(merge(self._moments(), other._moments())),
+        )
+
+    def __radd__(self, other: object) -> SufficientStatistics:
+        """Let ``sum([...])`` start from 0."""
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
+    def __sub__(self, other: object) -> SufficientStatistics:
+        """Remove: the statistics of the rows of `self` that are not in `other`."""
+        if not isinstance(other, SufficientStatistics):
+            return NotImplemented
+        self._check_mergeable(other)
+        count = self.count - other.count
+        weight = self.total_weight - other.total_weight
+        rounding = 1e-12 * self.total_weight
+        if count < 0 or weight < -rounding or (count == 0 and weight > rounding):
+            raise StatisticsError(
+                f"cannot remove {other.count} rows of weight {other.total_weight:g} "
+                f"from {self.count} rows of weight {self.total_weight:g}: "
+                "they were not all part of it."
+            )
+        if weight <= rounding:
+            rest = Moments.zero(self.means.size)
+        elif other.total_weight == 0.0:
+            rest = self._moments()
+        else:
+            rest = remove(self._moments(), other._moments())
+            _refuse_negative_variances(rest.triangle, self.triangle, self.means.size)
+        return replace(
+            self,
+            count=count,
+            n_clients=max(self.n_clients - other.n_clients, 0),
+            rounding=max(self.rounding, other.rounding),
+            **_fields(rest),
+        )
+
+    def with_feature_names(self, names: Sequence[str]) -> SufficientStatistics:
+        """Return the same statistics under these names of the raw columns.
+
+        Parameters
+        ----------
+        names : sequence of str
+            One for each raw column, in order.
+
+        Raises
+        ------
+        StatisticsError
+            If their number, or the hash that came with the statistics, is another.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> stats = SufficientStatistics.from_data([[1.0, 5.0]], [2.0])
+        >>> stats.with_feature_names(["age", "bmi"]).feature_names
+        ('age', 'bmi')
+        """
+        if self.n_features_in not in (None, len(names)):
+            raise StatisticsError(
+                f"{len(names)} feature names for {self.n_features_in} features."
+            )
+        digest = hash_names(names)
+        if self.feature_hash not in (None, digest):
+            raise StatisticsError("the feature names do not match their hash.")
+        return replace(self, feature_names=tuple(names), feature_hash=digest)
+
+    # ---- views ----------------------------------------------------------------
+
+    @cached_property
+    def comoment(self) -> Array:
+        """Centred co-moments ``C`` of [X Y], shape (d + t, d + t)."""
+        full = from_upper(self.triangle, self.means.size)
+        full.setflags(write=False)
+        return full
+
+    @property
+    def feature_means(self) -> Array:
+        """Means of X, shape (d,)."""
+        return self.means[: self.n_features]
+
+    @property
+    def target_means(self) -> Array:
+        """Means of Y, shape (t,)."""
+        return self.means[self.n_features :]
+
+    @property
+    def centred_gram(self) -> Array:
+        """Centred co-moments of X, shape (d, d)."""
+        return self.comoment[: self.n_features, : self.n_features]
+
+    @property
+    def centred_moment(self) -> Array:
+        """Centred co-moments of X with Y, shape (d, t)."""
+        return self.comoment[: self.n_features, self.n_features :]
+
+    @property
+    def centred_target_gram(self) -> Array:
+        """Centred co-moments of Y, shape (t, t)."""
+        return self.comoment[self.n_features :, self.n_features :]
+
+    @property
+    def gram(self) -> Array:
+        """The paper's Gram matrix ``G = X'X``, shape (d, d); with weights ``X'WX``.
+
+        Put together again from co-moments and means.
+        """
+        means = self.feature_means
+        return self.centred_gram + self.total_weight * np.outer(means, means)
+
+    @property
+    def moment(self) -> Array:
+        """The paper's ``h = X'Y``, shape (d, t); with weights ``X'WY``."""
+        outer = np.outer(self.feature_means, self.target_means)
+        return self.centred_moment + self.total_weight * outer
+
+    @property
+    def target_gram(self) -> Array:
+        """Sums of squares and products ``Y'Y`` of the targets, shape (t, t)."""
+        means = self.target_means
+        return self.centred_target_gram + self.total_weight * np.outer(means, means)
+
+    @property
+    def variances(self) -> Array:
+        """Weighted variances of the features by the total weight, shape (d,)."""
+        if self.total_weight == 0.0:
+            return np.zeros(self.n_features)
+        return np.diagonal(self.centred_gram) / self.total_weight
+
+    # ---- packing --------------------------------------------------------------
+
+    def to_array(self) -> Array:
+        """Pack into one float64 vector of ``(1+d+t)(2+d+t)/2`` numbers.
+
+        It is the upper triangle, row by row, of ``[[weight, means], [., comoment]]``.
+        The row count and the feature names are not in it.
+
+        Examples
+        --------
+        Weight, means of x and y, and the co-moments xx, xy, yy:
+
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 5.0]).to_array()
+        array([2. , 2. , 3.5, 2. , 3. , 4.5])
+        """
+        width = self.means.size
+        packed = np.empty(packed_length(self.n_features, self.n_targets))
+        packed[0] = self.total_weight
+        packed[1 : 1 + width] = self.means
+        packed[1 + width :] = self.triangle
+        return packed
+
+    @classmethod
+    def from_array(
+        cls,
+        array: Any,
+        n_features: int,
+        n_targets: int = 1,
+        *,
+        count: int | None = None,
+        feature_names: Sequence[str] | None = None,
+        feature_hash: str | None = None,
+        rounding: float = 0.0,
+        feature_map: str | None = None,
+        n_features_in: int | None = None,
+    ) -> SufficientStatistics:
+        """Unpack `to_array`; everything is checked, nothing in it is trusted.
+
+        Parameters
+        ----------
+        array : ndarray of float64
+            The packed vector.
+        n_features : int
+            Number of features d.
+        n_targets : int
+            Number of targets t.
+        count : int, optional
+            Number of rows; by default the total weight, which then must be whole.
+        feature_names : sequence of str, optional
+            Names of the features.
+        feature_hash : str, optional
+            Their hash, where the names are not known.
+        rounding : float
+            How far each correlation may be off.
+        feature_map : str, optional
+            Fingerprint of the feature map the rows went through.
+        n_features_in : int, optional
+            Number of raw columns, where there is a map and it is known.
+
+        Raises
+        ------
+        StatisticsError
+            If no rows can have these statistics.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> stats = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0])
+        >>> back = SufficientStatistics.from_array(stats.to_array(), 1, 1)
+        >>> (back.to_array() == stats.to_array()).all().item()
+        True
+        """
+        array = _check_packed(array, n_features, n_targets)
+        width = n_features + n_targets
+        weight = float(array[0])
+        stats = cls(
+            count=check_count(count, weight),
+            total_weight=weight,
+            means=_own(array[1 : 1 + width]),
+            triangle=_own(array[1 + width :]),
+            n_features=n_features,
+            n_targets=n_targets,
+            feature_hash=feature_hash,
+            rounding=rounding,
+            feature_map=feature_map,
+            n_features_in=n_features_in,
+        )
+        stats._check_plausible()
+        return (
+            stats if feature_names is None else stats.with_feature_names(feature_names)
+        )
+
+    # ---- internals ------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        """Show what was counted, not the numbers."""
+        return (
+            f"SufficientStatistics({counted(self.count, 'row')}, "
+            f"{counted(self.n_features, 'feature')}, "
+            f"{counted(self.n_targets, 'target')})"
+        )
+
+    def _moments(self) -> Moments:
+        low = np.zeros_like(self.means) if self.means_low is None else self.means_low
+        return Moments(self.total_weight, self.means, self.triangle, low)
+
+    def _check_mergeable(self, other: SufficientStatistics) -> None:
+        if self.n_features != other.n_features:
+            raise StatisticsError(
+                f"{self.n_features} features on one side, {other.n_features} on the "
+                f"other. {_MIXED}"
+            )
+        if self.n_targets != other.n_targets:
+            raise StatisticsError(
+                f"{self.n_targets} targets on one side, {other.n_targets} on the "
+                f"other. {_MIXED}"
+            )
+        if self.feature_map != other.feature_map:
+            raise StatisticsError(map_difference(self.feature_map, other.feature_map))
+        if None in (self.feature_hash, other.feature_hash):
+            return
+        if self.feature_hash != other.feature_hash:
+            raise StatisticsError(
+                f"{_name_difference(self.feature_names, other.feature_names)} {_MIXED}"
+            )
+
+    def _check_plausible(self) -> None:
+        moments = bool(self.triangle.any() or self.means.any())
+        check_weight(self.count, self.total_weight, moments=moments)
+        variances = self.triangle[diagonal_positions(self.means.size)]
+        with np.errstate(over="ignore"):
+            raw = variances + self.total_weight * self.means**2
+        check_moments(self.triangle, raw, "variances", self.rounding)
+        check_rank(self.triangle, raw, max(self.count - 1, 0), self.rounding)
+
+
+class RunningTotal:
+    """The sum of statistics that arrive one after another, added up in place.
+
+    It is `sum`, without a new triangle for every addend.
+
+    Examples
+    --------
+    >>> a = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0])
+    >>> running = RunningTotal(a)
+    >>> running.add(a)
+    >>> running.total(), running.count
+    (SufficientStatistics(4 rows, 1 feature, 1 target), 4)
+    """
+
+    def __init__(self, first: SufficientStatistics) -> None:
+        self._known = first
+        moments = first._moments()
+        self._moments = moments._replace(triangle=moments.triangle.copy())
+        self.count, self._n_clients = first.count, first.n_clients
+        self._rounding = first.rounding if first.total_weight else 0.0
+
+    def add(self, part: SufficientStatistics) -> None:
+        """Add the statistics of other rows with the same columns."""
+        self._known._check_mergeable(part)
+        self._moments = merge(self._moments, part._moments(), in_place=True)
+        self.count += part.count
+        self._n_clients += part.n_clients
+        if part.total_weight:
+            self._rounding = max(self._rounding, part.rounding)
+        if self._known.feature_hash is None or self._known.feature_names is None:
+            self._known = _better_named(self._known, part)
+
+    def total(self) -> SufficientStatistics:
+        """Return the sum so far; what is added later does not change it."""
+        moments = self._moments._replace(triangle=self._moments.triangle.copy())
+        return replace(
+            self._known,
+            count=self.count,
+            n_clients=self._n_clients,
+            rounding=self._rounding,
+            **_fields(moments),
+        )
+
+
+def _joint_rounding(a: SufficientStatistics, b: SufficientStatistics) -> float:
+    return max((part.rounding for part in (a, b) if part.total_weight), default=0.0)
+
+
+def _better_named(
+    a: SufficientStatistics, b: SufficientStatistics
+) -> SufficientStatistics:
+    known = a if a.feature_hash is not None else b
+    names = a.feature_names or b.feature_names
+    return replace(
+        a,
+        feature_names=names,
+        feature_hash=known.feature_hash,
+        n_features_in=a.n_features_in or b.n_features_in,
+    )
+
+
+def check_count(count: Any, weight: float | None = None) -> int:
+    """Return a row count as an int; by default it is the weight, if that is whole."""
+    if count is None and weight is not None:
+        if weight != math.floor(weight):
+            raise StatisticsError(
+                f"the total weight {weight} is not a whole number: say how many "
+                "rows there are with count=."
+            )
+        count = int(weight)
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise StatisticsError(
+            f"the row count must be a whole number, got {count!r}."
+        ) from None
+    if number < 0:
+        raise StatisticsError(f"the row count is negative: {number}.")
+    return number
+
+
+def check_sizes(n_features: int, n_targets: int) -> int:
+    """Return the number of columns of [X Y]; there must be one of each at least."""
+    if n_features < 1 or n_targets < 1:
+        raise StatisticsError(
+            f"{n_features} features and {n_targets} targets: both must be 1 or more."
+        )
+    return n_features + n_targets
+
+
+def packed_length(n_features: int, n_targets: int) -> int:
+    """Return how many numbers `SufficientStatistics.to_array` packs.
+
+    Examples
+    --------
+    >>> packed_length(100, 1)
+    5253
+    """
+    width = n_features + n_targets
+    return (1 + width) * (2 + width) // 2
+
+
+def map_difference(left: str | None, right: str | None) -> str:
+    """Say that rows went through different feature maps, by their fingerprints."""
+    remedy = "Statistics merge only behind the same map; give every client the same."
+    if left is None or right is None:
+        return f"A feature map on one side, none on the other. {remedy}"
+    return (
+        "Different feature maps on both sides (kind, size, seed, parameters, or the "
+        f"random numbers of another NumPy). {remedy}"
+    )
+
+
+def hash_names(names: Sequence[str] | None) -> str | None:
+    """Return a short hash of feature names and their order, or None for None."""
+    if names is None:
+        return None
+    text = json.dumps(list(names), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _fields(moments: Moments) -> dict[str, Any]:
+    return {
+        "total_weight": moments.weight,
+        "means": moments.mean,
+        "triangle": moments.triangle,
+        "means_low": moments.mean_low,
+    }
+
+
+def _accumulate(rows: Rows) -> Moments:
+    # Values are checked through their sums: only when those are not finite is it
+    # worth looking at every value to say which.
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = moments_of(rows)
+        if np.isfinite(total.triangle).all() and np.isfinite(total.mean).all():
+            return total
+    rows.refuse_bad_values()
+    raise AssertionError("unreachable")
+
+
+def _check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
+    array: Array = np.asarray(packed)
+    check_sizes(n_features, n_targets)
+    if array.dtype != np.float64:
+        raise StatisticsError(f"packed statistics are float64, got {array.dtype}.")
+    expected = packed_length(n_features, n_targets)
+    if array.shape != (expected,):
+        raise StatisticsError(
+            f"packed statistics of {counted(n_features, 'feature')} and "
+            f"{counted(n_targets, 'target')} have {expected} numbers, got an array of "
+            f"shape {array.shape}."
+        )
+    # One pass says that all is well; only otherwise is it worth counting.
+    with np.errstate(over="ignore", invalid="ignore"):
+        well = math.isfinite(array.sum())
+    bad = 0 if well else int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        raise StatisticsError(f"{bad} of {expected} numbers are NaN or infinite.")
+    return array
+
+
+def _own(part: Array) -> Array:
+    """Return numbers that nobody else can change, without a copy if they cannot."""
+    base: Any = part
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return part if isinstance(base, bytes) and part.flags.aligned else part.copy()
+
+
+def _refuse_negative_variances(rest: Array, total: Array, width: int) -> None:
+    places = diagonal_positions(width)
+    if (rest[places] < -1e-9 * total[places]).any():
+        raise StatisticsError(
+            "removing these statistics leaves negative variances: "
+            "their rows were not part of the total."
+        )
+    rest[places] = np.maximum(rest[places], 0.0)
+
+
+def _name_difference(
+    left: tuple[str, ...] | None, right: tuple[str, ...] | None
+) -> str:
+    if left is None or right is None:
+        return "The feature names differ (their hashes are not equal)."
+    if sorted(left) == sorted(right):
+        return "The feature names are the same but in another order."
+    only_left = sorted(set(left) - set(right))[:4]
+    only_right = sorted(set(right) - set(left))[:4]
+    if not only_left and not only_right:
+        return "The feature names differ: some occur more often on one side."
+    return f"The feature names differ: {only_left} against {only_right}."

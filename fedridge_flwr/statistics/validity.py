@@ -1,0 +1,170 @@
+"""What second moments of real rows always satisfy, whoever computed them."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import eigvalsh
+from scipy.linalg.lapack import dpotrf, dpstrf
+
+from .._types import Array
+from ..errors import StatisticsError
+from ..linalg.packed import diagonal_positions, lower_half
+
+__all__ = [
+    "LARGEST",
+    "SMALLEST_SQUARE",
+    "check_diagonal",
+    "check_factor_rank",
+    "check_moments",
+    "check_rank",
+    "check_symmetric",
+    "check_weight",
+]
+
+LARGEST = 1e150
+_ROUNDING = 1e-6
+SMALLEST_SQUARE = 1e-310
+"""Squares of numbers around 1e-160 lose their digits, or are zero."""
+
+
+def check_weight(count: int, weight: float, *, moments: bool) -> None:
+    """Refuse a total weight that so many rows cannot have.
+
+    `moments` says whether there are any, first or second.
+    """
+    if weight < 0:
+        raise StatisticsError(f"the total weight is negative: {weight}.")
+    if weight >= LARGEST:
+        raise StatisticsError(
+            f"a total weight of {weight:g} would overflow in the sum."
+        )
+    if count == 0 and (weight or moments):
+        raise StatisticsError("there are no rows, yet weight, means or co-moments.")
+    if weight == 0 and moments:
+        raise StatisticsError(
+            "the total weight is zero, yet there are co-moments or means."
+        )
+
+
+def check_diagonal(diagonal: Array, raw_diagonal: Array, what: str) -> None:
+    """Refuse second moments that are negative, or so large that sums overflow.
+
+    Parameters are those of `check_moments`.
+    """
+    if (diagonal < 0).any():
+        raise StatisticsError(
+            f"negative {what}: {int((diagonal < 0).sum())} of {diagonal.size}."
+        )
+    if not (raw_diagonal < LARGEST).all():
+        raise StatisticsError(
+            f"second moments above {LARGEST:g} would overflow in the sum."
+        )
+
+
+def check_moments(
+    triangle: Array, raw_diagonal: Array, what: str, rounding: float = 0.0
+) -> None:
+    """Refuse a symmetric matrix that cannot be a sum of squares w z z'.
+
+    Parameters
+    ----------
+    triangle : ndarray
+        Raw or centred second moments, as `upper_triangle` packs them.
+    raw_diagonal : ndarray of shape (p,)
+        Raw sums of squares, which bound the rounding in centred ones.
+    what : str
+        Name of the diagonal in messages, for example "variances".
+    rounding : float
+        How far each correlation may be off.
+    """
+    diagonal = triangle[diagonal_positions(raw_diagonal.size)]
+    check_diagonal(diagonal, raw_diagonal, what)
+    # No scaling: Cholesky's method succeeds or fails whatever the units.
+    matrix = lower_half(triangle, diagonal.size)
+    size = diagonal + _rounding_of(diagonal, raw_diagonal, rounding)
+    matrix.reshape(-1, order="F")[:: size.size + 1] = size
+    factor, failed = dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
+    # LAPACK takes a pivot that is NaN, from products that overflow, for a good one.
+    if failed or not np.isfinite(np.diagonal(factor)).all():
+        raise StatisticsError(
+            "the second moments are not positive semi-definite (as if a correlation "
+            "were above 1): no rows have them."
+        )
+
+
+def check_rank(
+    triangle: Array, raw_diagonal: Array, most: int, rounding: float = 0.0
+) -> None:
+    """Refuse second moments that take more than `most` rows, besides rounding.
+
+    They are within rounding of rank `most` if the next eigenvalue is, with the
+    rounding of every column as its unit. A pivoted Cholesky factorisation sees in
+    `most` steps that this is so; eigenvalues are computed only where it does not.
+    Other parameters are those of `check_moments`.
+    """
+    width = raw_diagonal.size
+    if most >= width:
+        return
+    diagonal = triangle[diagonal_positions(width)]
+    unit = 1.0 / np.sqrt(_rounding_of(diagonal, raw_diagonal, rounding))
+    matrix = lower_half(triangle, width)
+    matrix *= unit
+    matrix *= unit[:, None]
+    if dpstrf(matrix, tol=1.0, lower=1)[2] <= most:
+        return
+    _refuse_next_eigenvalue(matrix, most, width)
+
+
+def check_factor_rank(
+    factor: Array,
+    diagonal: Array,
+    raw_diagonal: Array,
+    most: int,
+    rounding: float = 0.0,
+) -> None:
+    """Do what `check_rank` does for R'R, by the few rows of R.
+
+    A factor of few rows is a short message; p x p eigenvalues would be minutes of work
+    for whoever sends a wide one.
+
+    Parameters
+    ----------
+    factor : ndarray of shape (m, p)
+        R.
+    diagonal : ndarray of shape (p,)
+        The diagonal of R'R. The others are those of `check_rank`.
+    """
+    if most >= min(factor.shape):
+        return
+    unit = 1.0 / np.sqrt(_rounding_of(diagonal, raw_diagonal, rounding))
+    scaled = factor * unit
+    _refuse_next_eigenvalue(scaled @ scaled.T, most, factor.shape[1])
+
+
+def _refuse_next_eigenvalue(matrix: Array, most: int, n_columns: int) -> None:
+    """Refuse a matrix, in units of rounding, with more than `most` eigenvalues."""
+    place = len(matrix) - 1 - most
+    (next_one,) = eigvalsh(matrix, subset_by_index=(place, place), check_finite=False)
+    if not next_one <= n_columns:
+        raise StatisticsError(
+            f"second moments of {n_columns} columns that take more rows than there are."
+        )
+
+
+def check_symmetric(matrix: Array) -> Array:
+    """Return the symmetric part of a matrix that is symmetric up to rounding."""
+    symmetric = (matrix + matrix.T) / 2.0
+    if np.abs(matrix - symmetric).max() > 1e-9 * np.abs(matrix).max():
+        raise StatisticsError("the matrix is not symmetric.")
+    return symmetric
+
+
+def _rounding_of(diagonal: Array, raw_diagonal: Array, rounding: float) -> Array:
+    """Return how far the diagonal would have to move to cover all rounding."""
+    # Whatever their signs, p roundings in a row cannot move an eigenvalue further
+    # (Gershgorin).
+    slack = _ROUNDING + diagonal.size * rounding
+    # Squares of numbers around 1e-160 are rounded to zero, their products with others
+    # are not.
+    found: Array = slack * diagonal + _ROUNDING**2 * raw_diagonal + SMALLEST_SQUARE
+    return found

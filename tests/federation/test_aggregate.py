@@ -1,0 +1,203 @@
+"""Fold: the total over those who fit together, the others named with the reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from generators import assert_same_statistics, linear_rows, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedridge_flwr import PlainStatistics, SufficientStatistics, solve
+from fedridge_flwr.federation.aggregate import Fold
+from fedridge_flwr.statistics.sufficient import hash_names
+
+
+def part(seed=0, n=5, d=2, t=None, names=None, share=True):
+    """Return the statistics of some rows, with names, their hash, or neither."""
+    X, y = linear_rows(n, d, np.random.default_rng(seed), t)
+    stats = SufficientStatistics.from_data(X, y)
+    if names is None:
+        return stats
+    return SufficientStatistics.from_array(
+        stats.to_array(),
+        d,
+        count=n,
+        feature_names=names if share else None,
+        feature_hash=hash_names(names),
+    )
+
+
+def plain(stats):
+    return PlainStatistics.from_statistics(stats)
+
+
+def folded(parts, **options):
+    fold = Fold(**options)
+    for k, one in enumerate(parts):
+        fold.add(f"c{k}", one)
+    return fold, fold.finish()
+
+
+def test_nobody_gives_no_total():
+    fold, total = folded([])
+    assert total is None
+    assert fold.participants == []
+    assert fold.participants == []
+
+
+@given(sizes=st.lists(st.integers(0, 8), min_size=1, max_size=10))
+def test_clients_with_the_same_columns_are_summed_in_order(sizes):
+    parts = [part(seed, n) for seed, n in enumerate(sizes)]
+    fold, total = folded(parts)
+    assert_same_statistics(total, sum(parts))
+    assert total.n_clients == len(fold.participants) == len(sizes)
+    assert fold.participants == [f"c{k}" for k in range(len(sizes))]
+    assert not fold.failures
+
+
+@given(order=st.permutations(range(5)))
+def test_the_schema_of_most_clients_wins_whoever_answers_first(order):
+    parts = [part(0), part(1), part(2), part(3, d=3), part(4, t=2)]
+    fold = Fold()
+    for k in order:
+        fold.add(f"c{k}", parts[k])
+    total = fold.finish()
+    assert_same_statistics(total, parts[0] + parts[1] + parts[2])
+    assert set(fold.participants) == {"c0", "c1", "c2"}
+    assert set(fold.failures) == {"c3", "c4"}
+    assert fold.failures["c3"] == (
+        "has 3 features and 1 target where 3 clients have 2 and 1"
+    )
+    assert fold.failures["c4"] == (
+        "has 2 features and 2 targets where 3 clients have 2 and 1"
+    )
+
+
+def test_of_two_schemas_with_as_many_clients_the_one_with_more_rows_wins():
+    for parts in ([part(n=5), part(d=3, n=50)], [part(d=3, n=50), part(n=5)]):
+        fold, total = folded(parts)
+        assert total.n_features == 3
+        assert len(fold.participants) == 1
+        (reason,) = fold.failures.values()
+        assert reason == "has 2 features and 1 target where 1 client has 3 and 1"
+
+
+def test_of_two_sets_of_names_that_of_most_clients_wins():
+    names, other = ["a", "b"], ["b", "a"]
+    parts = [part(0, names=other), part(1, names=names), part(2, names=names)]
+    fold, total = folded(parts)
+    assert total.feature_names == ("a", "b")
+    assert_same_statistics(total, parts[1] + parts[2])
+    assert set(fold.failures) == {"c0"}
+    assert "other feature names, or another order" in fold.failures["c0"]
+    assert "2 other clients" in fold.failures["c0"]
+    for name in names:
+        assert f"'{name}'" not in fold.failures["c0"]
+
+
+def test_clients_without_names_go_with_any_names():
+    named, others = part(1, names=["a", "b"]), part(3, names=["x", "y"], n=2)
+    parts = [part(0), named, part(2), others]
+    fold, total = folded(parts)
+    assert_same_statistics(total, parts[1] + parts[0] + parts[2])
+    assert total.feature_names == ("a", "b")
+    assert set(fold.failures) == {"c3"}
+
+
+def test_names_and_their_hash_are_the_same_schema():
+    names = ["a", "b"]
+    for parts in (
+        [part(0, names=names), part(1, names=names, share=False)],
+        [part(1, names=names, share=False), part(0, names=names)],
+    ):
+        fold, total = folded(parts)
+        assert total.feature_names == ("a", "b")
+        assert total.count == 10
+        assert not fold.failures
+
+
+def test_a_client_that_answers_twice_counts_once():
+    fold = Fold()
+    first = part(0)
+    fold.add("a", first)
+    fold.add("a", part(1))
+    fold.refuse("a", "late")
+    total = fold.finish()
+    assert total.to_array().tobytes() == first.to_array().tobytes()
+    assert fold.repeated == ["a"]
+    assert not fold.failures
+
+
+def test_a_refused_client_cannot_come_back():
+    fold = Fold()
+    fold.refuse("a", "sent nonsense")
+    fold.add("a", part())
+    assert fold.finish() is None
+    assert fold.failures == {"a": "sent nonsense"}
+    assert fold.repeated == ["a"]
+    assert fold.answered == {"a"}
+
+
+def test_plain_statistics_are_refused_with_the_reason_where_not_enough():
+    fold, total = folded([part(0), plain(part(1))])
+    assert total.count == 5
+    assert set(fold.failures) == {"c1"}
+    for word in ("intercept", "RidgeClient", "fit_intercept=False"):
+        assert word in fold.failures["c1"]
+
+
+@given(kinds=st.lists(st.booleans(), min_size=1, max_size=8))
+def test_plain_and_full_clients_solve_as_one_where_that_is_enough(kinds):
+    full = [part(seed) for seed in range(len(kinds))]
+    sent = [plain(one) if bare else one for one, bare in zip(full, kinds, strict=True)]
+    fold, total = folded(sent, accept_plain=True)
+    assert isinstance(total, PlainStatistics) == any(kinds)
+    found = solve(total, 0.1, fit_intercept=False)
+    expected = solve(sum(full), 0.1, fit_intercept=False)
+    assert relative_error(found.coef_, expected.coef_) < 1e-12
+    assert (total.count, total.n_clients) == (5 * len(kinds), len(kinds))
+    assert not fold.failures
+
+
+def test_plain_clients_with_other_sizes_are_refused():
+    parts = [plain(part(0)), plain(part(1)), plain(part(2, d=4))]
+    fold, total = folded(parts, accept_plain=True)
+    assert total.n_features == 2
+    assert set(fold.failures) == {"c2"}
+
+
+def test_a_server_that_knows_the_names_refuses_others_at_once():
+    names = ("a", "b")
+    fold = Fold(feature_names=names)
+    fold.add("right", part(0, names=["a", "b"]))
+    fold.add("unnamed", part(1))
+    fold.add("swapped", part(2, names=["b", "a"]))
+    fold.add("wide", part(3, d=3))
+    assert fold.failures == {
+        "swapped": "has other feature names, or another order, than the server expects",
+        "wide": "has 3 features where the server expects 2",
+    }
+    assert fold.finish().count == 10
+    assert fold.participants == ["right", "unnamed"]
+
+
+def test_what_the_server_expects_wins_against_the_majority():
+    fold = Fold(feature_names=("a", "b"))
+    for k in range(3):
+        fold.add(f"other {k}", part(k, names=["x", "y"]))
+    fold.add("right", part(9, names=["a", "b"]))
+    assert fold.finish().feature_names == ("a", "b")
+    assert fold.participants == ["right"]
+
+
+def test_a_client_without_rows_takes_part():
+    fold, total = folded([part(0), part(1, n=0)])
+    assert fold.participants == ["c0", "c1"]
+    assert total.count == 5
+
+
+@pytest.mark.parametrize("t", [1, 2])
+def test_the_shape_of_the_targets_is_kept(t):
+    _, total = folded([part(0, t=t), part(1, t=t)])
+    assert total.n_targets == t

@@ -1,0 +1,414 @@
+"""Promise, policy and ledger: what they accept, and how they count."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedridge_flwr import (
+    DifferentialPrivacy,
+    PrivacyError,
+    PrivacyLedger,
+    PrivacyPolicy,
+    PrivacyWarning,
+    PrivateStatistics,
+    StatisticsError,
+    solve,
+    solve_private,
+)
+from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.privacy import epsilon_of, noise_multiplier, private_statistics
+from fedridge_flwr.privacy.curator import Curator, Request
+from fedridge_flwr.privacy.estimators import mostly_noise
+from fedridge_flwr.privacy.mechanism import RELATIONS, TRUSTS
+from fedridge_flwr.privacy.release import Question
+
+BOUNDS = {"x_norm_bound": 1.0, "y_bound": 2.0}
+
+
+def make(epsilon: float = 1.0, delta: float = 1e-5, **options) -> DifferentialPrivacy:
+    return DifferentialPrivacy(epsilon, delta, **{**BOUNDS, **options})
+
+
+# ---- DifferentialPrivacy ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"epsilon": 0.0}, "privacy=None"),
+        ({"epsilon": math.inf}, "privacy=None"),
+        ({"epsilon": math.nan}, "epsilon must be"),
+        ({"epsilon": -1}, "epsilon must be"),
+        ({"epsilon": True}, "epsilon must be"),
+        ({"epsilon": "1"}, "epsilon must be"),
+        ({"epsilon": None}, "epsilon must be"),
+        ({"delta": 0.0}, "delta must be"),
+        ({"delta": 1.0}, "delta must be"),
+        ({"x_norm_bound": 0.0}, "x_norm_bound must be"),
+        ({"x_norm_bound": None}, "from public knowledge"),
+        ({"y_bound": math.inf}, "y_bound must be"),
+        ({"neighboring": "both"}, "add-or-remove-one"),
+        ({"trust": "all"}, "secagg"),
+        ({"calibration": "mine"}, "exact"),
+        ({"estimator": "ols"}, "noise_aware"),
+        ({"rounds": 0}, "rounds must be"),
+        ({"rounds": 2.0}, "rounds must be"),
+        ({"rounds": 10**6}, "rounds must be at most"),
+        ({"min_clients": 0}, "min_clients must be"),
+        ({"trust": "secagg", "min_clients": 3, "max_colluding": 3}, "leaves none"),
+        ({"budget_split": {"gram": 1.0}}, '"gram" and "moment"'),
+        ({"budget_split": {"gram": 0.5, "moment": 0.6}}, "add up to 1"),
+        ({"budget_split": {"gram": 0.0, "moment": 1.0}}, "between 0 and 1"),
+        ({"budget_split": {"gram": 0.5, "moment": 0.4, "n": 0.1}}, "may have"),
+        ({"rounds": 3, "estimator": "plain"}, "own solution"),
+        (
+            {"rounds": 3, "budget_split": {"gram": 0.5, "moment": 0.5}},
+            "budget_split is fixed",
+        ),
+    ],
+)
+def test_what_is_not_clearly_private_is_refused(options, reason):
+    with pytest.raises(PrivacyError, match=reason):
+        make(**options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    found = make(np.float32(1.0), np.float64(1e-5), x_norm_bound=np.int64(1))
+    assert found == make()
+
+
+@given(
+    st.floats(1e-3, 1e3),
+    st.floats(1e-12, 0.1),
+    st.sampled_from(RELATIONS),
+    st.sampled_from(TRUSTS),
+    st.sampled_from([None, {"gram": 0.25, "moment": 0.7, "target_gram": 0.05}]),
+)
+def test_settings_survive_the_wire(epsilon, delta, neighboring, trust, split):
+    privacy = make(
+        epsilon, delta, neighboring=neighboring, trust=trust, budget_split=split
+    )
+    assert DifferentialPrivacy.from_config(privacy.to_config()) == privacy
+
+
+def test_no_privacy_in_a_config_is_no_privacy():
+    assert DifferentialPrivacy.from_config({"alpha": 1.0}) is None
+
+
+def test_the_papers_calibration_warns_with_the_true_epsilon():
+    with pytest.warns(PrivacyWarning, match=r"claims epsilon 5 and gives 6\.82"):
+        paper = make(5.0, calibration="paper")
+    assert paper.true_epsilon() == pytest.approx(6.82, abs=0.01)
+    tau = math.sqrt(2 * math.log(1.25e5)) / 5.0
+    assert paper.deviation("gram") == pytest.approx(tau)
+    assert paper.deviation("moment") == pytest.approx(tau)
+
+
+@pytest.mark.parametrize("n_targets", [1, 3])
+def test_replacing_needs_more_noise_for_the_same_promise(n_targets):
+    added, replaced = make(), make(neighboring="replace-one")
+    assert added.noise_multiplier == replaced.noise_multiplier
+    ratio = replaced.deviation("gram", 1, n_targets) / added.deviation("gram")
+    assert math.sqrt(2.0) <= ratio <= 2.0
+    assert replaced.true_epsilon() == pytest.approx(1.0)
+
+
+def test_parts_of_the_noise_under_secure_sums():
+    """K_min honest clients together add the whole noise, whoever colludes."""
+    privacy = make(trust="secagg", min_clients=12, max_colluding=3)
+    assert 9 * privacy.client_part**2 == pytest.approx(1.0)
+    assert make(trust="local").client_part == 1.0
+    assert make(trust="server").client_part == 0.0
+
+
+@pytest.mark.parametrize("trust", ["local", "server"])
+def test_rows_needed_are_where_the_gram_matrix_stops_being_noise(trust):
+    """The same line that the report draws, for rows as long as the bound."""
+    privacy, d, clients = make(trust=trust), 6, 4
+    needed = privacy.rows_needed(d, clients)
+    noises = clients if trust == "local" else 1
+    sd = privacy.deviation("gram") * math.sqrt(noises)
+    for rows, noise in ((0.99 * needed, True), (1.01 * needed, False)):
+        assert mostly_noise(rows / d * np.eye(d), sd) is noise
+    assert privacy.rows_needed(d, clients, 0.5) == pytest.approx(4 * needed)
+
+
+def test_shares_are_copied():
+    split = {"gram": 0.5, "moment": 0.5}
+    privacy = make(budget_split=split)
+    split["gram"] = 0.9
+    assert privacy.shares(1).of["gram"] == 0.5
+
+
+# ---- PrivateStatistics --------------------------------------------------------------
+
+
+def _stats(**options) -> PrivateStatistics:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, size=(100, 3))
+    return private_statistics(X, X[:, 0], make(**options))
+
+
+def test_releases_add_up_only_under_one_mechanism():
+    a, b = _stats(), _stats()
+    total = a + b
+    np.testing.assert_array_equal(total.sums, a.sums + b.sums)
+    assert total.n_clients == 2
+    assert total.gram_sd == pytest.approx(math.sqrt(2) * a.gram_sd)
+    assert sum([a, b]).n_clients == 2
+    with pytest.raises(StatisticsError, match="one mechanism"):
+        a + _stats(epsilon=2.0)
+
+
+def test_outside_of_flower_nothing_passes_for_private_that_is_not():
+    total = _stats(trust="server")
+    with pytest.raises(PrivacyError, match="with_server_noise"):
+        solve_private(total)
+    assert np.isfinite(solve_private(total.with_server_noise()).coef_).all()
+    for options in ({"rounds": 3}, {"trust": "secagg", "min_clients": 9}):
+        with pytest.raises(PrivacyError, match="one round, and no secure sum"):
+            _stats(**options)
+
+
+def test_a_trusted_server_adds_noise_once():
+    total = _stats(trust="server") + _stats(trust="server")
+    assert total.gram_sd == 0.0
+    noisy = total.with_server_noise()
+    assert noisy.gram_sd > 0
+    with pytest.raises(PrivacyError, match="and once"):
+        noisy.with_server_noise()
+    with pytest.raises(PrivacyError, match="to the whole sum"):
+        noisy + total
+    with pytest.raises(PrivacyError, match="server"):
+        _stats().with_server_noise()
+
+
+def test_the_servers_noise_has_the_declared_deviation():
+    nothing = private_statistics(np.zeros((0, 3)), np.zeros(0), make(trust="server"))
+    assert not nothing.sums.any()
+    draws = np.array([nothing.with_server_noise().moment for _ in range(100)])
+    sd = make().deviation("moment") * BOUNDS["y_bound"] * math.sqrt(1 + 1 / 3)
+    assert draws.std() == pytest.approx(sd, rel=0.15)
+    assert nothing.with_server_noise().moment_sd == pytest.approx(sd, rel=1e-6)
+
+
+def test_the_exact_solver_sends_private_statistics_elsewhere():
+    with pytest.raises(StatisticsError, match="solve_private"):
+        solve(_stats())
+
+
+# ---- PrivacyPolicy ------------------------------------------------------------------
+
+
+def test_a_policy_must_mean_something():
+    for wrong in ({"max_epsilon": 0}, {"max_delta": 2.0}, {"trust": ("me",)}):
+        with pytest.raises(PrivacyError):
+            PrivacyPolicy(**{"max_epsilon": 1.0, "max_delta": 1e-5, **wrong})
+
+
+def test_what_a_policy_grants():
+    policy = PrivacyPolicy(1.0, 1e-5)
+    policy.check(make(1.0))
+    policy.check(make(0.5, 1e-6))
+    policy.check(make(1.0, neighboring="replace-one"))
+    PrivacyPolicy(1.0, 1e-5, trust=("server",)).check(make(trust="server"))
+
+
+def test_a_policy_looks_at_the_true_epsilon():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        paper = make(5.0, calibration="paper")
+    policy = PrivacyPolicy(5.0, 1e-5, calibration=("exact", "paper"))
+    with pytest.raises(PrivacyError, match=r"epsilon 6\.8"):
+        policy.check(paper)
+
+
+# ---- Curator ------------------------------------------------------------------------
+
+
+def _request(release: str = "a", epsilon: float = 1.0, **question) -> Request:
+    return Request(release * 32, make(epsilon), False, Question(**question))
+
+
+ROWS = check_rows(np.eye(3), np.ones(3))
+
+
+def test_a_policy_is_asked_without_any_rows():
+    with pytest.raises(PrivacyError, match="policy"):
+        Curator(PrivacyPolicy(0.5, 1e-5)).agree(_request())
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        check_rows(np.eye(3), np.ones(3), np.ones(3)),
+        check_rows(np.zeros((0, 3)), np.zeros((0, 2))),
+        check_rows(np.zeros((0, 4)), np.zeros(0)),
+    ],
+    ids=["weights", "two targets", "other columns"],
+)
+def test_a_question_that_cannot_be_answered_costs_nothing(tmp_path, rows):
+    """And it is refused whether there are rows or not."""
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
+    curator = Curator(None, ledger, "site")
+    question = Question(1, np.zeros(3), 1.0)
+    request = Request("a" * 32, make(1.0, rounds=3), False, question)
+    with pytest.raises(PrivacyError):
+        curator.answer(request, rows)
+    assert ledger.spent("site").releases == 0
+
+
+def test_shares_so_small_that_no_noise_can_be_drawn_cost_nothing(tmp_path):
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
+    split = {"gram": 1e-14, "moment": 1.0 - 1e-14}
+    request = Request("a" * 32, make(1e-3, budget_split=split), False, Question())
+    with pytest.raises(PrivacyError, match="too large to be drawn"):
+        Curator(None, ledger, "site").answer(request, ROWS)
+    assert ledger.spent("site").releases == 0
+
+
+def test_rounds_asked_at_the_same_time_are_answered_once(tmp_path):
+    """Each request sees the state from before the others; the ledger sees them all."""
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
+    privacy = make(1.0, rounds=3)
+    past: dict = {}
+    first = Request("a" * 32, privacy, False, Question(1, None, 1.0))
+    Curator(None, ledger, "site", past).answer(first, ROWS)
+
+    def ask(clip: float) -> None:
+        question = Question(2, np.zeros(3), clip)
+        copy = Curator(None, ledger, "site", dict(past))
+        copy.answer(Request("a" * 32, privacy, False, question), ROWS)
+
+    ask(1.0)
+    for clip in (1.0, 2.0):
+        with pytest.raises(PrivacyError, match="not remember it"):
+            ask(clip)
+    assert ledger.spent("site").releases == 1
+
+
+def test_a_budget_that_fits_exactly_fits(tmp_path):
+    for epsilon in (0.001, 0.3, 1.0, 3.0, 5.0):
+        ledger = PrivacyLedger(tmp_path / f"{epsilon}.json", epsilon, 1e-5)
+        ledger.charge("site", "1", make(epsilon))
+        assert ledger.spent("site").releases == 1
+
+
+def test_a_round_is_answered_once():
+    curator = Curator()
+    first = curator.answer(_request(), ROWS)
+    np.testing.assert_array_equal(curator.answer(_request(), ROWS), first)
+    with pytest.raises(PrivacyError, match="another question"):
+        curator.answer(_request(clip=1.0), ROWS)
+
+
+def test_rounds_beyond_those_agreed_are_refused():
+    with pytest.raises(PrivacyError, match="round 2 of 1"):
+        _request(server_round=2)
+
+
+# ---- PrivacyLedger ------------------------------------------------------------------
+
+
+def test_exact_and_basic_accounts(tmp_path):
+    ledgers = {
+        how: PrivacyLedger(tmp_path / how, 100.0, 0.1, accounting=how)
+        for how in ("exact", "basic")
+    }
+    for ledger in ledgers.values():
+        for number in range(4):
+            ledger.charge("site", str(number), make(0.5, 1e-5))
+    mu = 2.0 / noise_multiplier(0.5, 1e-5)
+    exact, basic = (ledgers[how].spent("site") for how in ("exact", "basic"))
+    assert exact.epsilon == pytest.approx(epsilon_of(mu, 0.1))
+    assert basic.epsilon == pytest.approx(2.0)
+    assert basic.delta == pytest.approx(4e-5)
+
+
+def test_exact_composition_equals_the_oracle(tmp_path):
+    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 100.0, 1e-5)
+    total = None
+    for epsilon in (0.3, 1.0, 2.0):
+        ledger.charge("site", str(epsilon), make(epsilon))
+        one = pld.from_gaussian_mechanism(noise_multiplier(epsilon, 1e-5))
+        total = one if total is None else total.compose(one)
+    oracle = total.get_epsilon_for_delta(1e-5)
+    assert ledger.spent("site").epsilon == pytest.approx(oracle, rel=1e-3)
+
+
+def test_a_ledger_for_replaced_records_counts_more(tmp_path):
+    added = PrivacyLedger(tmp_path / "a", 100.0, 1e-5)
+    replaced = PrivacyLedger(tmp_path / "b", 100.0, 1e-5, neighboring="replace-one")
+    for ledger in (added, replaced):
+        ledger.charge("site", "1", make())
+    assert replaced.spent("site").epsilon > 1.9 * added.spent("site").epsilon
+
+
+def test_clients_of_one_file_have_their_own_budgets(tmp_path):
+    ledger = PrivacyLedger(tmp_path / "ledger.json", 1.0, 1e-5)
+    ledger.charge("a", "1", make())
+    ledger.charge("b", "1", make())
+    with pytest.raises(PrivacyError, match=r"epsilon 1\.465"):
+        ledger.charge("a", "2", make())
+    with pytest.raises(PrivacyError, match="not remember it"):
+        ledger.charge("a", "1", make())
+    assert ledger.spent("a").releases == ledger.spent("b").releases == 1
+    assert ledger.spent("nobody").releases == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"format": "fedridge-privacy-ledger", "version": 3, "clients": {}}',
+        '{"format": "fedridge-privacy-ledger", "version": 1, "clients": {"a": [{}]}}',
+    ],
+)
+def test_a_damaged_ledger_refuses_everything(tmp_path, content):
+    path = tmp_path / "ledger.json"
+    path.write_text(content)
+    with pytest.raises(PrivacyError, match="damaged"):
+        PrivacyLedger(path, 1.0, 1e-5).charge("a", "1", make())
+    assert path.read_text() == content
+
+
+def test_a_ledger_that_cannot_be_written_refuses_everything(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for folder in ("file", "missing"):
+        ledger = PrivacyLedger(tmp_path / folder / "ledger.json", 1.0, 1e-5)
+        with pytest.raises(PrivacyError, match="does not exist"):
+            ledger.charge("a", "1", make())
+    with pytest.raises(PrivacyError, match="must be absolute"):
+        PrivacyLedger("ledger.json", 1.0, 1e-5)
+    (tmp_path / "ledger.json").mkdir()
+    with pytest.raises(PrivacyError, match="nothing is released"):
+        PrivacyLedger(tmp_path / "ledger.json", 1.0, 1e-5).charge("a", "1", make())
+
+
+def _charge_often(path: Path, worker: int) -> None:
+    ledger = PrivacyLedger(path, 1e6, 1e-5)
+    for number in range(10):
+        ledger.charge("site", f"{worker}/{number}", make())
+
+
+def test_clients_at_the_same_time_lose_no_entry(tmp_path):
+    path = tmp_path / "ledger.json"
+    spawn = multiprocessing.get_context("fork")
+    workers = [spawn.Process(target=_charge_often, args=(path, k)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(json.loads(path.read_text())["clients"]["site"]) == 40

@@ -1,0 +1,209 @@
+"""Every snippet of README and docs/ runs.
+
+Python blocks of a page run in order, in one namespace and an empty folder. A page may
+use what its reader has: `load_data`, `X`, `y`, and the `grid` that a ServerApp's main
+is given, which reaches five clients of the page's last `app`. A block of text right
+below a Python block is what it prints. What is written between marks is tested where
+it is written from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from document_tables import ROOT
+from documents import PAGES, name_of
+from fakes import InProcessGrid, node_context
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
+
+from fedridge_flwr import ridge_client_app
+
+CLIENTS = 5
+FEDERATION = ROOT / "deployment" / "README.md"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def by_hand(page: Path) -> str:
+    """Return what of a page is written by hand."""
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"<!-- (.+?): written by .*?<!-- end of \1 -->", "", text, flags=re.S)
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [code for kind, code in FENCE.findall(by_hand(page)) if kind in languages]
+
+
+def load_data(context: Any) -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_diabetes(return_X_y=True)
+    k = int(context.node_config["partition-id"])
+    return X[k::CLIENTS], y[k::CLIENTS]
+
+
+class Reader:
+    """Somebody who types the blocks of one page, one after the other."""
+
+    def __init__(self, page: Path) -> None:
+        self.page = page
+        X, y = load_diabetes(return_X_y=True)
+        self.names: dict[str, Any] = {"load_data": load_data, "X": X, "y": y}
+        self._reach(ridge_client_app(load_data))
+
+    def type(self, code: str) -> None:
+        exec(compile(code, name_of(self.page), "exec"), self.names)
+        app = self.names.get("app")
+        if isinstance(app, ClientApp):
+            self._reach(app)
+        if isinstance(app, ServerApp):
+            app(self.names["grid"], node_context(0, CLIENTS))
+
+    def _reach(self, app: ClientApp) -> None:
+        self.names["grid"] = InProcessGrid.of_app(app, CLIENTS)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if blocks(page, "python") and page != FEDERATION],
+    ids=name_of,
+)
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
+    reader = Reader(page)
+    for kind, code in FENCE.findall(by_hand(page)):
+        if kind == "python":
+            reader.type(code)
+            printed = capsys.readouterr().out
+        elif kind == "text":
+            assert printed == code
+
+
+def test_the_app_of_readme_is_exact(capsys: Any) -> None:
+    reader = Reader(ROOT / "README.md")
+    for code in blocks(reader.page, "python"):
+        reader.type(code)
+    told = capsys.readouterr().out
+    assert f"clients     {CLIENTS} in, 0 out" in told
+    X, y = load_diabetes(return_X_y=True)
+    ridge = Ridge(alpha=1.0).fit(X, y)
+    strategy = reader.names["strategy"]  # of the three lines at the top
+    np.testing.assert_allclose(strategy.model_.coef_, ridge.coef_, rtol=1e-11)
+    np.testing.assert_allclose(strategy.model_.intercept_, ridge.intercept_, rtol=1e-12)
+
+
+@pytest.mark.deployment
+def test_the_federation_of_the_deployments_readme_runs(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (code,) = blocks(FEDERATION, "python")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deployment").symlink_to(ROOT / "deployment")
+    frame = load_diabetes(as_frame=True).frame.rename(columns={"target": "y"})
+    for k in range(2):
+        frame[k::2].to_csv(f"site-{k}.csv", index=False)
+    Reader(FEDERATION).type(code)
+    from fedridge_flwr import RidgeModel
+
+    model = RidgeModel.load(tmp_path / "result" / "model.json")
+    ridge = Ridge(alpha=1.0).fit(*load_diabetes(return_X_y=True))
+    np.testing.assert_allclose(model.coef_, ridge.coef_, rtol=1e-11)
+
+
+# ---- commands ------------------------------------------------------------------------
+
+# What a terminal is told, beside `make` targets, by its beginning, and where it is
+# tried: a file, or a make target.
+COMMANDS = {
+    r"flwr run \. --stream ": "tests/app/test_app.py",
+    r"flwr run simulations --stream ": "tests/experiments/test_simulations.py",
+    r"flwr run examples/\w+/\w+ --stream ": "tests/project/test_examples.py",
+    r"diff -u -r examples/\w+/before examples/\w+/after": (
+        "tests/project/test_examples.py"
+    ),
+    r"pip install \"?\.(\[simulation\])?\"?": "tests/project/test_packaging.py",
+    r"python -m fedridge_simulations ": "make experiments",
+    r"PYTHONPATH=benchmarks \S*python -m fedridge_benchmarks ": "make bench",
+}
+TYPED_OUT = {"docs/how-to/deployment.md": "tests/deployment/test_docs.py"}
+
+
+def commands(page: Path) -> list[str]:
+    if name_of(page) in TYPED_OUT:
+        return []
+    together = "\n".join(blocks(page, "console", "bash")).replace("\\\n", " ")
+    stripped = (shlex.split(line, comments=True) for line in together.splitlines())
+    return [" ".join(words) for words in stripped if words]
+
+
+def targets() -> set[str]:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=name_of)
+def test_every_command_is_one_that_is_tried_somewhere(page: Path) -> None:
+    for command in commands(page):
+        words = command.split()
+        if words[0] == "make":
+            assert set(words[1:]) <= targets(), command
+            continue
+        found = [p for p in COMMANDS if re.match(p, command)]
+        assert found, f"{command}: say in COMMANDS where it is tried"
+
+
+def test_the_places_where_commands_are_tried_exist() -> None:
+    for place in {*COMMANDS.values(), *TYPED_OUT.values()}:
+        if place.startswith("make "):
+            assert place.removeprefix("make ") in targets()
+        else:
+            assert (ROOT / place).exists()
+
+
+def test_run_configs_in_commands_have_keys_of_the_app() -> None:
+    import tomllib
+
+    known = {
+        app: set(
+            tomllib.loads((ROOT / app / "pyproject.toml").read_text("utf-8"))["tool"][
+                "flwr"
+            ]["app"]["config"]
+        )
+        for app in (".", "simulations")
+    }
+    seen = 0
+    for page in PAGES:
+        for code in blocks(page, "console"):
+            line = shlex.split(code.replace("\\\n", " "), comments=True)
+            if line[:2] != ["flwr", "run"] or line[2] not in known:
+                continue
+            for flag, value in pairwise(line):
+                if flag in ("-c", "--run-config"):
+                    keys = set(re.findall(r"([\w-]+)=", value))
+                    assert keys <= known[line[2]], (name_of(page), keys)
+                    seen += 1
+    assert seen >= 2
+
+
+def test_no_snippet_is_of_a_kind_that_nobody_runs() -> None:
+    known = {"python", "text", "console", "bash", "", "diff"}
+    for page in PAGES:
+        kinds = {kind for kind, _ in FENCE.findall(by_hand(page))}
+        assert kinds <= known, name_of(page)
+        if "bash" in kinds:
+            assert name_of(page) in TYPED_OUT or commands(page), name_of(page)
+
+
+def test_the_folder_of_this_file_is_not_the_working_directory() -> None:
+    """Snippets that write files must not write them into the repository."""
+    left = {"alpha.png", "ledger.json", "X.npy", "y.npy", "statistics.npy"}
+    assert left.isdisjoint(os.listdir(ROOT))

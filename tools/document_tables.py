@@ -1,0 +1,228 @@
+"""What was measured, as the tables that README and docs/ show."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+from fedridge_benchmarks.report import Results
+from fedridge_benchmarks.scaling import costs_of, table
+from fedridge_deployment.demo import Demo, demo_table
+
+from fedridge_flwr._text import human_bytes, text_table
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN = ROOT / "results"
+MEASURED = ROOT / "benchmarks" / "results"
+EXPERIMENTS = ROOT / "simulations" / "results"
+DEPLOYED = ROOT / "docs" / "results"
+SHOWN_FILES = (
+    "sites/data.py",
+    "sites/client_app.py",
+    "sites/server_app.py",
+    "sites/client_app_legacy.py",
+    "sites/server_app_legacy.py",
+)
+# What a visitor asks first; all of them are in docs/reference/benchmarks.md.
+SHOWN_RATIOS = (
+    "FedAvg with 100 rounds against one FedRidge round, K=20",
+    "FedAvg with 100 rounds against one FedRidge round, K=500",
+    "one FedRidge round against a no-op round, K=10,000",
+    "distance of its coefficients to pooled scikit-learn, K=10,000",
+    "from_data against X.T @ X, 400,000 x 200, all threads",
+    "covtype",
+    "server's peak memory",
+)
+
+
+def run_table() -> str | None:
+    """Return the table of the last `make run`, if there was one here."""
+    file = RUN / "table.md"
+    return file.read_text(encoding="utf-8").strip() if file.exists() else None
+
+
+def traffic() -> str | None:
+    """Return what choosing alpha cost in the last `make alpha`, if there was one."""
+    if not (RUN / "alpha" / "report.json").exists():
+        return None
+    report = json.loads((RUN / "alpha" / "report.json").read_text("utf-8"))
+    chosen = report["selection"]
+    rest = report["bytes_up"] - chosen["bytes_up"]
+    return (
+        f"{human_bytes(chosen['bytes_down'])} down and "
+        f"{human_bytes(chosen['bytes_up'])} up for {len(chosen['alphas'])} candidates "
+        f"and {report['n_features']} features, beside {human_bytes(rest)} up for the "
+        "statistics"
+    )
+
+
+def main_table() -> str:
+    """Return the measured half of the baselines' tables, without the settings."""
+    file = EXPERIMENTS / "baselines" / "table.md"
+    tables = re.findall(r"(?:^\|.*\n)+", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return str(tables[-1]).strip()
+
+
+def privacy_table() -> str:
+    """Return the table of the methods that are really private."""
+    file = EXPERIMENTS / "privacy" / "table.md"
+    text = file.read_text(encoding="utf-8").split("**Private:", 1)[-1]
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    return str(tables[0]).strip()
+
+
+def _tables(experiment: str, after: str) -> list[list[list[str]]]:
+    """Return the tables below a heading, each as rows of cells, heads first."""
+    file = EXPERIMENTS / experiment / "table.md"
+    return _rows(file.read_text(encoding="utf-8").split(after, 1)[1])
+
+
+def _rows(text: str) -> list[list[list[str]]]:
+    """Return the tables of a text, each as rows of cells, heads first."""
+    found = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    tables = [[_cells(line) for line in each.splitlines()] for each in found]
+    return [[rows[0], *rows[2:]] for rows in tables]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def modes_table() -> str:
+    """Return all modes at the same rows."""
+    heads, *rows = _tables("projection", "## All modes")[0]
+    return text_table(heads, rows, text_columns=2)
+
+
+def kernels_table() -> str:
+    """Return what matters of the table of labels."""
+    heads, *rows = _tables("kernels", "## One of ten labels")[0]
+    wanted = [0, 1, 2, 4, 5, 7, 8, 10]
+    return text_table(
+        [heads[k] for k in wanted], [[row[k] for k in wanted] for row in rows], 2
+    )
+
+
+def verdicts() -> str:
+    """Return the experiments and what came of each, with links from the top."""
+    heads, *rows = _rows((EXPERIMENTS / "REPORT.md").read_text("utf-8"))[0]
+    folder = EXPERIMENTS.relative_to(ROOT)
+    rows = [[row[0].replace("](", f"]({folder}/"), *row[1:]] for row in rows]
+    return text_table(heads, rows, len(heads))
+
+
+def benchmark_table(*, short: bool) -> str:
+    """Return what it costs; the short one is about what a visitor asks first."""
+    text = (MEASURED / "table.md").read_text(encoding="utf-8").strip()
+    if not short:
+        return text
+    heads, *rows = _rows(text)[0]
+    chosen = [row[:4] for row in rows if row[0].startswith(SHOWN_RATIOS)]
+    shown, machine = (
+        text_table(heads[:4], chosen, text_columns=2),
+        text.splitlines()[-1],
+    )
+    return f"{shown}\n\n{machine}"
+
+
+def scaling_table() -> str:
+    """Return the arithmetic of docs/explanation/scaling.md from the measured costs."""
+    return table(costs_of(Results.read(MEASURED).curves))
+
+
+def deployed_demo() -> str:
+    """Return the table of the last demonstration that was kept."""
+    return demo_table(Demo.load(DEPLOYED / "demo.json"))
+
+
+def app_files() -> str:
+    """Return the files of the app that docs/how-to/deployment.md is about."""
+    folder, shown = ROOT / "deployment" / "sites", []
+    for name in SHOWN_FILES:
+        code = (folder / name).read_text(encoding="utf-8").strip()
+        shown.append(f"`{name}`:\n\n```python\n{code}\n```")
+    return "\n\n".join(shown)
+
+
+def faults_table() -> str:
+    """Return what came of every fault, and where that was."""
+    found = json.loads((DEPLOYED / "faults.json").read_text("utf-8"))
+    lines = ["| fault | tried | outcome | s | what report or log say |"]
+    lines += ["| :--- | ---: | :--- | ---: | :--- |"]
+    for fault, row in sorted(found["faults"].items(), key=_place):
+        cells = [
+            fault,
+            str(row["tried"]),
+            "; or: ".join(row["outcomes"]),
+            f"{statistics.median(row['seconds']):.0f}",
+            "; or: ".join(row["reasons"]),
+        ]
+        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
+    table = "\n".join(lines)
+    notes = "".join(f"\n\nA note on {note}" for note in found.get("notes", []))
+    return (
+        f"{table}\n\nSeconds are the median from the fault's preparation to the last "
+        "look at it, waiting included, on a busy machine of two cores with all of "
+        f"{found['sites']} sites on it. {_versions(found)}{notes}"
+    )
+
+
+_ORDER = ("ClientApp", "`load_data`", "SuperNode", "a site", "SuperLink", "ServerApp")
+_ORDER += ("two", "clock", "fedridge-flwr", "data")
+
+
+def _place(item: tuple[str, Any]) -> int:
+    """Return where a fault stands; those of one kind stay as they were recorded."""
+    return next(k for k, start in enumerate(_ORDER) if item[0].startswith(start))
+
+
+_GROWING = {
+    "superlink_rss": "memory of the SuperLink",
+    "superlink_handles": "its open files",
+    "superlink_threads": "its threads",
+    "supernodes_rss": "memory of the SuperNodes, all",
+    "supernodes_handles": "their open files",
+    "supernodes_threads": "their threads",
+    "children_rss": "memory of processes that stay below them",
+    "processes": "processes after a run",
+    "database_bytes": "the SuperLink's database",
+    "database_log_bytes": "SQLite's log beside it",
+    "homes_files": "files in all FLWR_HOME",
+    "homes_bytes": "bytes in all FLWR_HOME",
+    "temporary_files": "files in the temporary folder",
+    "output_files": "files in the output folders",
+    "logs_bytes": "logs",
+    "seconds": "seconds of `flwr run`",
+}
+
+
+def soak_table() -> str:
+    """Return what grew over many runs on one SuperLink."""
+    found = json.loads((DEPLOYED / "soak.json").read_text("utf-8"))
+    rows = []
+    for key, told in _GROWING.items():
+        measured = found["measured"][key]
+        in_bytes = key.endswith(("_rss", "_bytes"))
+        sizes = [measured[k] for k in ("first", "last", "per_run")]
+        rows.append([told, *(_size(size, in_bytes) for size in sizes)])
+    last = f"after run {found['runs']}"
+    table = text_table(["", "after run 1", last, "more with each run"], rows)
+    return (
+        f"{table}\n\n{found['runs']} runs one after another, {found['sites']} sites; "
+        f"growth is the slope of a line through run {found['slope_from_run']} and all "
+        f"later ones. {_versions(found)}"
+    )
+
+
+def _size(size: float, in_bytes: bool) -> str:
+    if in_bytes:
+        return f"-{human_bytes(-size)}" if size < 0 else human_bytes(size)
+    return f"{size:.3g}"
+
+
+def _versions(found: dict[str, Any]) -> str:
+    told = ", ".join(f"{name} {v}" for name, v in found["versions"].items())
+    return f"Python {found['python']}, {told}."
