@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import poisoning
 import pytest
-from fakes import InProcessGrid
+from fakes import InProcessGrid, drive
 from generators import linear_rows, paper_clients
 from hypothesis import given
 from hypothesis import strategies as st
 from poisoning import attacked, honest_worlds, own_models, screened, statistics
 from real_data import LOADERS, by_client
 from refining import refine
-from test_flower_legacy import drive
 
 from fedridge_flwr import (
     DifferentialPrivacy,
