@@ -116,3 +116,28 @@ def _shown(value: Any) -> str:
         return "a far larger one"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def check_whole(name: str, value: Any, smallest: int = 1) -> int:
+    """Return a whole number."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
+        raise FedRidgeError(
+            f"{name} must be a whole number of at least {smallest}, got {value!r}."
+        )
+    return value
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """Return a number between 0 and 1."""
+    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise FedRidgeError(f"{name} must be between 0 and 1, got {value!r}.")
+    return float(value)
+
+
+def check_choice(name: str, value: Any, allowed: Any) -> str:
+    """Return one of the names that are allowed."""
+    if not isinstance(value, str) or value not in allowed:
+        *others, last = (f'"{each}"' for each in allowed)
+        known = f"{', '.join(others)} or {last}" if others else last
+        raise FedRidgeError(f"{name} must be {known}, got {value!r}.")
+    return value

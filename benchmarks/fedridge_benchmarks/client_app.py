@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 
 from fedridge_flwr.app.descent import gradient_steps
 from fedridge_flwr.flower import ridge_client_app
-from fedridge_flwr.flower.protocol.records import PROTOCOL_KEY
+from fedridge_flwr.flower.protocol.request_records import PROTOCOL_KEY
 
 from .problem import client_rows
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedridge_flwr import SufficientStatistics, solve
-from fedridge_flwr.federation.aggregate import Fold
-from fedridge_flwr.flower.protocol.records import read_answer, statistics_reply
+from fedridge_flwr.federation.aggregate import Aggregate
+from fedridge_flwr.federation.requests import Answer, AskStatistics
+from fedridge_flwr.flower.protocol.answer_records import answer_content, read_answer
 from fedridge_flwr.linalg.blas import one_blas_thread
+from fedridge_flwr.statistics.encoding import encode
 
 from .measure import seconds
 from .simulated import Simulator
@@ -138,15 +140,17 @@ def _answers(widths: list[int]) -> Curve:
     times = []
     for d in widths:
         stats = _statistics(d)
-        reply = statistics_reply(stats, share_names=False)
-        running = Fold()
+        sent = encode(stats)
+        answer = Answer(sent.kind, sent.arrays, sent.count, stats.schema)
+        reply = answer_content(answer, share_names=False)
+        running = Aggregate()
 
-        def fold() -> None:
+        def add() -> None:
             with one_blas_thread():
                 client = str(len(running.participants))  # noqa: B023
-                running.add(client, read_answer(reply))  # noqa: B023
+                running.add(client, read_answer(reply, AskStatistics()))  # noqa: B023
 
-        times.append(_best(fold))
+        times.append(_best(add))
     return {"x": widths, "fold": times}
 
 

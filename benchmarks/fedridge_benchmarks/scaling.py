@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedridge_flwr._text import human_bytes, text_table
-from fedridge_flwr.statistics.sufficient import packed_length
+from fedridge_flwr.linalg.packed import packed_length
 
 __all__ = ["Costs", "costs_of", "table"]
 

@@ -25,7 +25,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedridge_flwr import FedRidge, RidgeModel
 from fedridge_flwr.flower.exchange import ask, log, wait_for_nodes
-from fedridge_flwr.statistics.sufficient import packed_length
+from fedridge_flwr.linalg.packed import packed_length
 
 from .client_app import LENGTH_KEY, read_file
 from .machine import peak_memory, reset_peak_memory

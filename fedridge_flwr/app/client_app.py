@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from ..flower import ridge_client_app
-from ..flower.protocol.records import PROTOCOL_KEY
+from ..flower.protocol.request_records import PROTOCOL_KEY
 from .descent import gradient_steps
 from .run_config import read_settings
 from .task import MIN_ROWS, ClientRows, client_rows

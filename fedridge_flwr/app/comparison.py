@@ -20,7 +20,7 @@ from ..federation.report import FitReport
 from ..flower import FedRidge
 from ..flower.exchange import ask, log
 from ..flower.message_sizes import CountingGrid
-from ..flower.protocol.arrays import decode_arrays, model_from_arrays
+from ..flower.protocol.array_records import decode_arrays, model_from_arrays
 from ..regression.model import RidgeModel
 from .run_config import AppSettings
 from .task import ClientRows, largest_curvature

@@ -19,6 +19,7 @@ from scipy import sparse
 from .._text import counted
 from .._types import Array
 from ..errors import DataError
+from .schema import HasSchema, Schema
 
 __all__ = [
     "BLOCK_BYTES",
@@ -56,16 +57,14 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(HasSchema):
     """Checked rows [X Y] with weights, ready to be read block by block."""
 
     X: Any
     Y: Any
     weight: Array | None
     n_rows: int
-    n_features: int
-    n_targets: int
-    feature_names: tuple[str, ...] | None
+    schema: Schema
 
     @property
     def is_sparse(self) -> bool:
@@ -73,14 +72,10 @@ class Rows:
         return _is_sparse(self.X)
 
     @property
-    def n_features_in(self) -> int:
-        """Number of raw columns, before any feature map."""
-        return self.n_features
-
-    @property
-    def map_fingerprint(self) -> str | None:
-        """Fingerprint of the feature map the rows go through, if there is one."""
-        return None
+    def n_filled(self) -> int:
+        """Number of rows that have weight."""
+        weight = self.weight
+        return self.n_rows if weight is None else int(np.count_nonzero(weight))
 
     @property
     def n_entries(self) -> int:
@@ -179,9 +174,7 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
         Y=Y,
         weight=_check_weights(sample_weight, n_rows),
         n_rows=n_rows,
-        n_features=n_features,
-        n_targets=1 if Y.ndim == 1 else Y.shape[1],
-        feature_names=names,
+        schema=Schema(n_features, 1 if Y.ndim == 1 else Y.shape[1], names),
     )
 
 

@@ -116,6 +116,10 @@ class ColumnMoments:
             return self
         return NotImplemented
 
+    def scale(self) -> tuple[float, Array, Array]:
+        """Return weight, means and sums of squared deviations of all columns."""
+        return self.weight, self.means, self.variances * self.weight
+
     def to_array(self) -> Array:
         """Pack into one float64 vector: weight, means, variances."""
         return np.concatenate([[self.weight], self.means, self.variances])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.rows import Rows
+from ..data.schema import Schema
 from ..errors import DataError, FedRidgeError
 from .base import FeatureMap
 
@@ -24,17 +25,13 @@ class MappedRows(Rows):
 
     Parameters
     ----------
-    X, Y, weight
+    X, Y, weight, n_rows
         Of the raw rows.
-    n_rows, n_targets : int
-        Of the raw rows.
-    n_features : int
-        Number of mapped columns.
-    feature_names : tuple of str or None
-        Names of the raw columns.
+    schema : Schema
+        The mapped columns, with the names of the raw ones.
     raw : Rows
         The raw rows.
-    feature_map : FeatureMap
+    mapping : FeatureMap
         The map.
 
     Examples
@@ -51,22 +48,12 @@ class MappedRows(Rows):
     """
 
     raw: Rows
-    feature_map: FeatureMap
+    mapping: FeatureMap
 
     @property
     def is_sparse(self) -> bool:
         """Whether the mapped X is sparse, that is where the map leaves it as it is."""
         return self.raw.is_sparse and self._is_identity
-
-    @property
-    def n_features_in(self) -> int:
-        """Number of raw columns."""
-        return self.raw.n_features
-
-    @property
-    def map_fingerprint(self) -> str | None:
-        """Fingerprint of the map, for the statistics of these rows."""
-        return self.feature_map.fingerprint(self.raw.n_features)
 
     def refuse_bad_values(self) -> None:
         """Raise a `DataError` that names raw columns, or says that the map overflows.
@@ -83,13 +70,13 @@ class MappedRows(Rows):
 
     @property
     def _is_identity(self) -> bool:
-        return self.feature_map.is_identity(self.raw.n_features)
+        return self.mapping.is_identity(self.raw.n_features)
 
     @property
     def _width(self) -> int:
         # A block of raw rows is read, and perhaps copied, to make one of mapped rows.
         raw = 0 if self.raw.is_sparse else self.raw.n_features
-        return max(raw, self.feature_map.widest(self.raw.n_features)) + self.n_targets
+        return max(raw, self.mapping.widest(self.raw.n_features)) + self.n_targets
 
     def _features(self, part: slice) -> Any:
         block = super()._features(part)
@@ -97,7 +84,7 @@ class MappedRows(Rows):
             return block
         if not self.raw.is_sparse:
             block = np.asarray(block, dtype=np.float64)
-        return self.feature_map.map_block(block)
+        return self.mapping.map_block(block)
 
 
 def map_rows(rows: Rows, feature_map: FeatureMap | None) -> Rows:
@@ -146,9 +133,13 @@ def map_rows(rows: Rows, feature_map: FeatureMap | None) -> Rows:
         Y=rows.Y,
         weight=rows.weight,
         n_rows=rows.n_rows,
-        n_features=feature_map.n_features_out(rows.n_features),
-        n_targets=rows.n_targets,
-        feature_names=rows.feature_names,
+        schema=Schema(
+            feature_map.n_features_out(rows.n_features),
+            rows.n_targets,
+            rows.feature_names,
+            feature_map=feature_map.fingerprint(rows.n_features),
+            n_features_in=rows.n_features,
+        ),
         raw=rows,
-        feature_map=feature_map,
+        mapping=feature_map,
     )

@@ -1,24 +1,28 @@
-"""`Roll`: who answered in a round, what, and who did not and why."""
+"""`Answers`: which clients answered in a round, what, and why others did not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Roll"]
+from ..errors import FedRidgeError
+from ..linalg.blas import one_blas_thread
+
+__all__ = ["Answers"]
 
 
 @dataclass
-class Roll:
-    """The answers of one round, each client's first.
+class Answers:
+    """The answers of one round; only the first answer of each client counts.
 
     Examples
     --------
-    >>> roll = Roll()
-    >>> roll.add("a", 1.0)
-    >>> roll.add("a", 2.0)
-    >>> roll.refuse("b", "crashed")
-    >>> roll.parts, roll.failures, roll.repeated
+    >>> answers = Answers()
+    >>> answers.add("a", 1.0)
+    >>> answers.add("a", 2.0)
+    >>> answers.refuse("b", "crashed")
+    >>> answers.parts, answers.failures, answers.repeated
     ({'a': 1.0}, {'b': 'crashed'}, ['a'])
     """
 
@@ -28,14 +32,24 @@ class Roll:
     crashed: set[str] = field(default_factory=set)
     _seen: dict[str, None] = field(default_factory=dict)
 
+    def take(self, client: str, read: Callable[[], Any]) -> None:
+        """Add what `read` returns; if it raises, the client failed with that reason."""
+        try:
+            with one_blas_thread():
+                self.add(client, read())
+        except FedRidgeError as error:
+            self.refuse(client, str(error))
+        except Exception as error:  # hostile input must not end the round
+            self.refuse(client, f"unreadable answer ({type(error).__name__})")
+
     def add(self, client: str, part: Any) -> None:
-        """Take one answer in."""
-        if self._first_answer(client):
+        """Add one answer."""
+        if self._is_first(client):
             self.parts[client] = part
 
     def refuse(self, client: str, reason: str) -> None:
         """Name a client that failed or whose answer cannot be used."""
-        if self._first_answer(client):
+        if self._is_first(client):
             self.failures[client] = reason
 
     def crash(self, client: str, reason: str) -> None:
@@ -48,6 +62,12 @@ class Roll:
         self.failures[client] = reason
         self.parts.pop(client, None)
 
+    def refuse_silent(self, asked: Iterable[str], reason: str) -> None:
+        """Name every client that was asked and has not answered."""
+        for client in asked:
+            if client not in self._seen:
+                self.refuse(client, reason)
+
     @property
     def participants(self) -> list[str]:
         """Clients whose answer counts, in order of arrival."""
@@ -55,10 +75,10 @@ class Roll:
 
     @property
     def answered(self) -> set[str]:
-        """Clients heard of, for good or ill."""
+        """Clients that answered or failed."""
         return set(self._seen)
 
-    def _first_answer(self, client: str) -> bool:
+    def _is_first(self, client: str) -> bool:
         if client in self._seen:
             if client not in self.repeated:
                 self.repeated.append(client)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ..linalg.packed import packed_length
 from ..linalg.pivoted import trapezoid_length
 from ..multiround.int8 import n_blocks
 from ..multiround.opening import head_length
-from ..statistics.sufficient import packed_length
 from ..statistics.triangular import factor_bytes, fewer_numbers
 
 __all__ = [

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._files import read_file, strict_json
 from .._text import counted, human_bytes
+from ..errors import FedRidgeError
 from ..privacy.privacy_report import PrivacyReport
 from ..regression.diagnostics import Spectrum
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["FitReport", "Refinement", "error_in_words"]
+__all__ = ["FitReport", "Refinement", "error_name"]
 
 _SHOWN_FAILURES = 20
 
@@ -51,7 +55,7 @@ class Refinement:
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the report."""
         mode = f"{self.mode} (auto: {self.why})" if self.why else self.mode
-        reached = f"{error_in_words(self.mode)} {self.estimates[-1]:.1e}"
+        reached = f"{error_name(self.mode)} {self.estimates[-1]:.1e}"
         verdict = "" if self.converged else ", NOT what was asked for"
         return [
             ("mode", f"{mode}, {counted(self.rounds, 'round')}"),
@@ -59,7 +63,7 @@ class Refinement:
         ]
 
 
-def error_in_words(mode: str) -> str:
+def error_name(mode: str) -> str:
     """Return what the estimate of a mode is."""
     return "estimated relative error" if mode == "refine" else "relative residual"
 
@@ -92,9 +96,8 @@ class FitReport:
         Size of all messages from the server, as serialized.
     seconds : dict of str to float
         Time per phase.
-    spectrum : Spectrum or None
-        The paper's run-time quantities: among others ``coverage``, the smallest
-        eigenvalue of G, and ``kappa``, the condition of ``G + alpha I``.
+    diagnose : callable, optional
+        Returns the `spectrum`; it is called when somebody looks at it.
     wire_error : float or None
         Where some clients sent float32: estimate of what that moved the coefficients
         by, as a part of their size, 6e-8 times the condition of the system (1.2e-7
@@ -121,8 +124,8 @@ class FitReport:
     feature_map : str
         What every client did to its columns first, if it did something; `n_features`
         are the features that came of it.
-    advice : str
-        What would have been better, if something would.
+    advise : callable, optional
+        Returns the `advice`; it is called when somebody looks at it.
     suspects : dict of str to str
         Clients whose statistics are well-formed and yet unlike those of the others,
         and by what. They are in the model; with ``screen="exclude"`` they are among
@@ -169,7 +172,6 @@ class FitReport:
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    spectrum: Spectrum | None = None
     wire_error: float | None = None
     fedavg_rounds: float | None = None
     selection: dict[str, Any] | None = None
@@ -180,9 +182,25 @@ class FitReport:
     refinement: Refinement | None = None
     mode: str = ""
     feature_map: str = ""
-    advice: str = ""
     suspects: dict[str, str] = field(default_factory=dict)
     screening: str = ""
+    diagnose: Callable[[], Spectrum | None] | None = field(default=None, repr=False)
+    advise: Callable[[], str] | None = field(default=None, repr=False)
+
+    @cached_property
+    def spectrum(self) -> Spectrum | None:
+        """The paper's run-time quantities, or None where they are not known.
+
+        Among others ``coverage``, the smallest eigenvalue of G, and ``kappa``, the
+        condition of ``G + alpha I``. They cost several times the solution itself, and
+        are computed on the first look.
+        """
+        return None if self.diagnose is None else self.diagnose()
+
+    @cached_property
+    def advice(self) -> str:
+        """What would have been better, if something would."""
+        return "" if self.advise is None else self.advise()
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -194,8 +212,13 @@ class FitReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values; what is not finite becomes None."""
-        content = asdict(self)
+        content = {
+            each.name: _plain(getattr(self, each.name))
+            for each in fields(self)
+            if each.name not in ("diagnose", "advise")
+        }
         content["fedavg_rounds_paper"] = self.fedavg_rounds_paper
+        content["advice"], content["spectrum"] = self.advice, _plain(self.spectrum)
         if self.spectrum is not None:
             content["spectrum"]["vacuous"] = self.spectrum.vacuous
         cleaned: dict[str, Any] = _finite(content)
@@ -217,14 +240,55 @@ class FitReport:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(self.to_json() + "\n", encoding="utf-8")
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FitReport:
+        """Read a report that `save` wrote.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        FedRidgeError
+            If it is no report.
+        """
+        try:
+            content = strict_json(read_file(Path(path)))
+            spectrum = content.pop("spectrum", None)
+            known = {each.name for each in fields(cls)}
+            found = {key: value for key, value in content.items() if key in known}
+            for key, kind in (("privacy", PrivacyReport), ("refinement", Refinement)):
+                if found.get(key) is not None:
+                    found[key] = kind(**found[key])
+            report = cls(**found)
+            if spectrum is not None:
+                spectrum.pop("vacuous", None)
+                report.__dict__["spectrum"] = Spectrum(**spectrum)
+            report.__dict__["advice"] = str(content.get("advice", ""))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise FedRidgeError(f"{path} is not a report: {error}") from None
+        return report
+
     def __str__(self) -> str:
         """Return the report as a readable table."""
-        size = f"{self._rows_in_words()}, {counted(self.n_features, 'feature')}"
+        return self.text()
+
+    def text(self, *, diagnostics: bool = True) -> str:
+        """Return the report as a readable table.
+
+        Parameters
+        ----------
+        diagnostics : bool
+            Whether to show what is only computed on demand: spectrum and advice.
+        """
+        size = f"{self._rows_text()}, {counted(self.n_features, 'feature')}"
         rows = [
             ("clients", f"{len(self.participants)} in, {len(self.failures)} out"),
             ("data", f"{size}, {counted(self.n_targets, 'target')}"),
             *([("map", self.feature_map)] if self.feature_map else []),
-            ("alpha", self._alpha_in_words()),
+            ("alpha", self._alpha_text()),
             (
                 "bytes",
                 f"{human_bytes(self.bytes_up)} up, {human_bytes(self.bytes_down)} down",
@@ -243,21 +307,22 @@ class FitReport:
                 )
             )
         if self.wire_error is not None:
-            words = f"coefficients right to {self.wire_error:.1e} of their size"
-            rows.append(("float32", f"{words} (estimate)"))
+            right = f"coefficients right to {self.wire_error:.1e} of their size"
+            rows.append(("float32", f"{right} (estimate)"))
         if self.mode:
             rows.append(("mode", self.mode))
         if self.refinement is not None:
             rows += self.refinement.rows()
-        rows += self._spectrum_rows()
+        if diagnostics:
+            rows += self._spectrum_rows()
         if self.evaluation is not None:
             found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())
             rows.append(("evaluation", found))
         if self.privacy is not None:
             rows += self.privacy.rows()
         if self.screening:
-            rows.append(("screening", self._screening_in_words()))
-        if self.advice:
+            rows.append(("screening", self._screening_text()))
+        if diagnostics and self.advice:
             rows.append(("advice", self.advice))
         width = max(10, *(len(name) for name, _ in rows))
         lines = [self._title()]
@@ -277,25 +342,25 @@ class FitReport:
             return "One-shot federated ridge"
         return f"Federated ridge in {self.privacy.releases} private rounds"
 
-    def _rows_in_words(self) -> str:
+    def _rows_text(self) -> str:
         if self.n_rows is None:
             return "rows hidden by the noise"
         about = "" if self.privacy is None else "about "
         return f"{about}{counted(self.n_rows, 'row')}"
 
-    def _alpha_in_words(self) -> str:
+    def _alpha_text(self) -> str:
         chosen = self.selection
         if chosen is None:
             return f"{self.alpha:g}"
-        words = f"{self.alpha:g} ({chosen['description']})"
+        text = f"{self.alpha:g} ({chosen['description']})"
         if chosen.get("bytes_down"):
-            words += (
+            text += (
                 f", for {human_bytes(chosen['bytes_down'])} more down and "
                 f"{human_bytes(chosen['bytes_up'])} up"
             )
-        return words
+        return text
 
-    def _screening_in_words(self) -> str:
+    def _screening_text(self) -> str:
         if not self.suspects:
             return self.screening
         return f"{self.screening}; {counted(len(self.suspects), 'suspect')}"
@@ -331,6 +396,11 @@ def _failure_lines(title: str, failures: dict[str, str]) -> list[str]:
     if len(failures) > _SHOWN_FAILURES:
         lines.append(f"    ... and {len(failures) - _SHOWN_FAILURES} more")
     return lines
+
+
+def _plain(value: Any) -> Any:
+    is_record = is_dataclass(value) and not isinstance(value, type)
+    return asdict(value) if is_record else value
 
 
 def _finite(value: Any) -> Any:

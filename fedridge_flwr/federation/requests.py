@@ -1,24 +1,35 @@
-"""What a fit can ask its clients for, beside their statistics."""
+"""What a server can ask its clients for, and what an answer consists of."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+from numpy.typing import NDArray
 
 from .._text import human_bytes
 from .._types import Array
-from ..errors import FedRidgeError
-from ..privacy.curator import Request
+from ..data.schema import Schema
+from ..features import FeatureMap
+from ..privacy.curator import ReleaseRequest
+from ..regression.leave_client_out import HeldOut
+from ..regression.model import RidgeModel
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 
 __all__ = [
+    "MODES",
+    "Answer",
     "AskColumns",
+    "AskEvaluation",
+    "AskLosses",
     "AskOpening",
     "AskProduct",
+    "AskRelease",
     "AskStatistics",
     "Limits",
-    "Question",
-    "check_mode",
+    "Losses",
+    "Request",
     "choose_mode",
 ]
 
@@ -26,8 +37,25 @@ MODES = ("oneshot", "refine", "cg", "auto")
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a client sends: arrays in order, what they are, and of which columns."""
+
+    kind: str
+    arrays: Mapping[str, NDArray[Any]]
+    count: int
+    schema: Schema
+
+
+class Losses(NamedTuple):
+    """Held-out losses of one client, one for each candidate."""
+
+    values: Array
+    n_rows: int
+
+
+@dataclass(frozen=True)
 class Limits:
-    """Where `auto` changes its mind.
+    """Where `auto` stops using one shot.
 
     Parameters
     ----------
@@ -43,47 +71,109 @@ class Limits:
 
 @dataclass(frozen=True)
 class AskStatistics:
-    """Everything at once: the statistics of all rows."""
+    """The sufficient statistics of all rows: everything at once."""
 
     wire_dtype: str = "float64"
+    feature_map: FeatureMap | None = None
+
+    task: ClassVar[str] = "statistics"
+    asked_again: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
 class AskColumns:
     """Weight, means and variances of the columns, on which a feature map depends."""
 
+    feature_map: FeatureMap | None = None
+
+    task: ClassVar[str] = "columns"
+    asked_again: ClassVar[bool] = True
+
 
 @dataclass(frozen=True)
 class AskOpening:
-    """The first round of a refinement; in "auto", or the statistics themselves."""
+    """The first round of several; in "auto" small statistics come instead."""
 
     mode: str
     limits: Limits = Limits()
+    feature_map: FeatureMap | None = None
+
+    task: ClassVar[str] = "opening"
+    asked_again: ClassVar[bool] = True
+
+    def mode_for(self, schema: Schema) -> str:
+        """Return how rows of these columns are answered: "oneshot", "refine", "cg"."""
+        if self.mode != "auto":
+            return self.mode
+        return choose_mode(schema.n_features, schema.n_targets, self.limits)[0]
 
 
 @dataclass(frozen=True, eq=False)
 class AskProduct:
-    """X'X V about the client's own mean."""
+    """X'X V, with X centred at the client's own mean."""
 
     vectors: Array
+    feature_map: FeatureMap | None = None
+
+    task: ClassVar[str] = "product"
+    asked_again: ClassVar[bool] = True
 
 
-Question: TypeAlias = AskStatistics | AskColumns | AskOpening | AskProduct | Request
+@dataclass(frozen=True)
+class AskRelease:
+    """A private release."""
+
+    release: ReleaseRequest
+    feature_map: FeatureMap | None = None
+
+    task: ClassVar[str] = "release"
+
+    @property
+    def asked_again(self) -> bool:
+        """Whether later rounds are about the same rows."""
+        return self.release.privacy.rounds > 1
 
 
-def check_mode(mode: object) -> str:
-    """Return a mode that is known."""
-    if not isinstance(mode, str) or mode not in MODES:
-        known = ", ".join(f'"{name}"' for name in MODES)
-        raise FedRidgeError(f"mode must be one of {known}, got {mode!r}.")
-    return mode
+@dataclass(frozen=True)
+class AskEvaluation:
+    """Error and R² of a model on the evaluation rows."""
+
+    model: RidgeModel
+    feature_hash: object = None
+    feature_map: FeatureMap | None = None
+
+    task: ClassVar[str] = "evaluation"
+    asked_again: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class AskLosses:
+    """Errors of the models of all other clients on the training rows."""
+
+    models: HeldOut
+    feature_hash: object = None
+    feature_map: FeatureMap | None = None
+
+    task: ClassVar[str] = "losses"
+    asked_again: ClassVar[bool] = False
+
+
+Request: TypeAlias = (
+    AskStatistics
+    | AskColumns
+    | AskOpening
+    | AskProduct
+    | AskRelease
+    | AskEvaluation
+    | AskLosses
+)
 
 
 def choose_mode(n_features: int, n_targets: int, limits: Limits) -> tuple[str, str]:
     """Return the mode that "auto" stands for, and why.
 
-    Client and server come to it by themselves, from what both know: the columns. A
-    client with few rows would send less than is counted here.
+    Client and server decide independently, from what both know: the columns. A client
+    with few rows would send less than is counted here.
 
     Examples
     --------
@@ -93,15 +183,16 @@ def choose_mode(n_features: int, n_targets: int, limits: Limits) -> tuple[str, s
     'statistics of up to 16.04 MB are above max_bytes, 8 MB'
     """
     size = oneshot_bytes(n_features, n_targets)
-    budget = human_bytes(limits.max_bytes)
-    if size <= limits.max_bytes:
-        return "oneshot", (
-            f"statistics of up to {human_bytes(size)} are within max_bytes, {budget}"
-        )
-    above = f"statistics of up to {human_bytes(size)} are above max_bytes, {budget}"
+    within = size <= limits.max_bytes
+    reason = (
+        f"statistics of up to {human_bytes(size)} are "
+        f"{'within' if within else 'above'} max_bytes, {human_bytes(limits.max_bytes)}"
+    )
+    if within:
+        return "oneshot", reason
     if n_features <= limits.max_features:
-        return "refine", above
+        return "refine", reason
     return "cg", (
-        f"{above}, and {n_features} features are too many for a matrix of d x d on the "
-        f"server (at most {limits.max_features})"
+        f"{reason}, and {n_features} features are too many for a matrix of d x d on "
+        f"the server (at most {limits.max_features})"
     )

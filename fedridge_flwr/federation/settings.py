@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from .._checks import check_choice, check_whole
+from ..data.schema import Schema
 from ..errors import FedRidgeError, PrivacyError
 from ..features import FeatureMap
 from ..privacy.mechanism import DifferentialPrivacy
@@ -14,22 +17,23 @@ from ..regression.alpha_selection import Alphas, check_alphas
 from ..regression.model import RidgeModel
 from ..regression.solve import check_alpha
 from ..statistics.float32 import WIRE_DTYPES
-from .requests import Limits, check_mode
+from .requests import MODES, Limits
 from .screening.comparison import SCREENS
 
 __all__ = [
     "MORE_AGREEMENTS",
     "FitSettings",
     "as_feature_map",
-    "check_fraction",
-    "check_whole",
     "is_auto",
 ]
 
 _SMALLEST_TOL = 1e-15
 
 MORE_AGREEMENTS = 3
-"""How often a feature map is made anew because clients are gone."""
+"""How often a feature map is made again because clients have gone."""
+
+SCREENED_BYTES = 32 << 20
+"""Statistics of clients kept together to look at their leverage, at most."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class FitSettings:
     def __post_init__(self) -> None:
         """Refuse settings that would only fail after the round."""
         check_alpha(self.alpha)
-        check_mode(self.mode)
+        check_choice("mode", self.mode, MODES)
         check_whole("max_rounds", self.max_rounds)
         check_whole("max_bytes", self.max_bytes)
         object.__setattr__(self, "feature_map", as_feature_map(self.feature_map))
@@ -67,16 +71,11 @@ class FitSettings:
                 f"tol must be a number from {_SMALLEST_TOL:g} to below 1, got "
                 f"{self.tol!r}."
             )
-        if not isinstance(self.screen, str) or self.screen not in SCREENS:
-            raise FedRidgeError(
-                f'screen must be "report", "exclude" or "off", got {self.screen!r}.'
-            )
+        check_choice("screen", self.screen, SCREENS)
         if self.privacy is not None:
             check_private_settings(self)
-        elif self.cv not in (None, "clients", "server", "gcv"):
-            raise FedRidgeError(
-                f'cv must be "clients", "server" or "gcv", got {self.cv!r}.'
-            )
+        elif self.cv is not None:
+            check_choice("cv", self.cv, ("clients", "server", "gcv"))
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
         if self.mode != "oneshot":
@@ -85,10 +84,7 @@ class FitSettings:
             raise FedRidgeError(
                 'the one-standard-error rule needs cv="clients" or cv="server".'
             )
-        if not isinstance(self.wire_dtype, str) or self.wire_dtype not in WIRE_DTYPES:
-            raise FedRidgeError(
-                f'wire_dtype must be "float64" or "float32", got {self.wire_dtype!r}.'
-            )
+        check_choice("wire_dtype", self.wire_dtype, WIRE_DTYPES)
         check_whole("the number of valid answers needed", self.min_clients)
         if isinstance(self.feature_names, str):
             raise FedRidgeError("feature_names must be a sequence of names, not text.")
@@ -97,7 +93,7 @@ class FitSettings:
         if self.on_model is not None and not callable(self.on_model):
             raise FedRidgeError("on_model must be a function of the fitted model.")
 
-    @property
+    @cached_property
     def selection(self) -> str | None:
         """How alpha is to be chosen: "clients", "server", "gcv", or not at all.
 
@@ -106,37 +102,67 @@ class FitSettings:
         default = "server" if self.privacy is None else "noise"
         return default if self.cv is None and self.alphas is not None else self.cv
 
-    @property
+    @cached_property
     def one_shot(self) -> bool:
         """Whether everything is sent at once, whatever the number of features.
 
-        "auto" stays with one shot where nothing else can be had.
+        "auto" stays with one shot where nothing else is available.
         """
         only = self.privacy is not None or self.selection is not None
         return self.mode == "oneshot" or (self.mode == "auto" and only)
 
-    @property
+    @cached_property
     def limits(self) -> Limits:
-        """Where "auto" changes its mind."""
+        """Where "auto" stops using one shot."""
         return Limits(max_bytes=self.max_bytes)
+
+    @property
+    def map_needs_data(self) -> bool:
+        """Whether the feature map waits for means and variances of the columns."""
+        return self.feature_map is not None and self.feature_map.needs_data
 
     @property
     def rounds(self) -> int:
         """Train rounds of the fit, at most."""
         if self.privacy is not None:
             return self.privacy.rounds
-        needs_data = self.feature_map is not None and self.feature_map.needs_data
-        first = 1 + MORE_AGREEMENTS if needs_data else 0
+        first = 1 + MORE_AGREEMENTS if self.map_needs_data else 0
         return first + (1 if self.one_shot else self.max_rounds)
 
-    @property
+    @cached_property
+    def schema(self) -> Schema | None:
+        """The raw columns that every client must have, where the server knows them."""
+        names = self.feature_names
+        return None if names is None else Schema(len(names), 1, tuple(names))
+
+    @cached_property
     def screens(self) -> bool:
-        """Whether clients are compared with each other; noise would hide it all."""
+        """Whether clients are compared with each other; noise would hide everything."""
         return self.screen != "off" and self.privacy is None
 
-    @property
+    @cached_property
+    def excludes(self) -> bool:
+        """Whether clients that stand out are left out."""
+        return self.screens and self.screen == "exclude"
+
+    @cached_property
+    def keeps_parts(self) -> bool:
+        """Whether the contributions of all clients are kept, one by one."""
+        return self.excludes or self.selection in ("clients", "server")
+
+    @cached_property
+    def keep_bytes(self) -> int:
+        """Bytes of contributions to keep in any case, to look at their leverage."""
+        return SCREENED_BYTES if self.screens else 0
+
+    @cached_property
+    def accepts_plain(self) -> bool:
+        """Whether (G, h) alone is enough for what is solved."""
+        return not any([*self.options.values(), self.selection])
+
+    @cached_property
     def options(self) -> dict[str, Any]:
-        """What every solver is told."""
+        """The options of every solver."""
         return {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
 
 
@@ -228,24 +254,6 @@ def check_private_settings(settings: FitSettings) -> None:
         )
     if privacy.rounds > 1 and settings.alphas is not None:
         raise PrivacyError("alpha cannot be chosen with more than one private round.")
-
-
-def check_whole(what: str, value: object) -> int:
-    """Return a whole number of at least 1, or say what it is for."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise FedRidgeError(
-            f"{what} must be a whole number of at least 1, got {value!r}."
-        )
-    return value
-
-
-def check_fraction(name: str, value: object) -> float:
-    """Return a number between 0 and 1, or say what it is for."""
-    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise FedRidgeError(f"{name} must be between 0 and 1, got {value!r}.")
-    if name in ("fraction_train", "fraction_fit") and value == 0:
-        raise FedRidgeError(f"{name} must be above 0: someone has to answer.")
-    return float(value)
 
 
 def is_auto(alphas: object) -> bool:

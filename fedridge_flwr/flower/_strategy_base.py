@@ -1,20 +1,35 @@
-"""What both strategies leave behind, under the same names."""
+"""What both strategies share: the fit they drive, its results, and its log."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
-from ..federation.one_shot import OneShotFit
+from flwr.app import ArrayRecord, RecordDict
+
+from .._checks import check_whole
+from ..errors import FedRidgeError, PrivacyError
+from ..federation.answers import Answers
+from ..federation.fit_run import FitRun, average_evaluations
 from ..federation.report import FitReport
+from ..federation.requests import AskEvaluation, Request
+from ..federation.settings import FitSettings
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
 from ..regression.solve import Statistics
-from .exchange import log
-from .protocol.records import map_fields
+from .message_sizes import fedavg_round_bytes
+from .protocol.answer_records import read_answer
+from .protocol.array_records import array_record, model_arrays
 
-__all__ = ["FitResults"]
+__all__ = ["NO_ROUND", "Reply", "StrategyBase", "log"]
 
+log = logging.getLogger("flwr")
+NO_ROUND = -1
 _T = TypeVar("_T")
 _NOT_FITTED = (
     "not fitted: start() has not been called, or it failed, or the older driver was "
@@ -22,70 +37,180 @@ _NOT_FITTED = (
 )
 
 
-class FitResults:
-    """Give access to a finished `OneShotFit`."""
+@dataclass(frozen=True)
+class Reply:
+    """One client's reply, whatever carried it: content, or the reason for having none.
 
-    _fit: OneShotFit
+    A client that `crashed` raised an error of its own instead of answering with it.
+    """
+
+    client: str
+    content: RecordDict | None = None
+    error: str = ""
+    crashed: bool = False
+    size: int = 0
+
+
+class StrategyBase:
+    """A strategy of either API: drives a `FitRun` and gives access to its results."""
+
+    _settings: FitSettings
+    _run: FitRun
+    _last_round: int
+
+    # ---- results ----------------------------------------------------------------
 
     @property
     def model_(self) -> RidgeModel:
         """The fitted model."""
-        return _fitted(self._fit.model)
+        return _fitted(self._run.model)
 
     @property
     def report_(self) -> FitReport:
         """Who took part, what it cost, how well posed the answer is."""
-        return _fitted(self._fit.report)
+        return _fitted(self._run.report)
 
     @property
     def selection_(self) -> AlphaSelection:
         """How alpha was chosen, if it was."""
-        if self._fit.model is not None and self._fit.selection is None:
+        result = self._run.result
+        if result is not None and result.selection is None:
             raise AttributeError(
                 "alpha was given and not chosen: there is no selection_. Use alphas=."
             )
-        return _fitted(self._fit.selection)
+        return _fitted(None if result is None else result.selection)
 
     @property
     def statistics_(self) -> Statistics | PrivateStatistics:
         """The total over all participants; another alpha needs no other round."""
-        total = self._fit.statistics
-        if total is None and self._fit.model is not None:
+        result = self._run.result
+        if result is not None and result.statistics is None:
             raise AttributeError(
                 "a fit in several rounds never has the statistics: for another alpha, "
                 'run it again, or use mode="oneshot".'
             )
-        if total is None:
-            raise AttributeError(_NOT_FITTED)
-        return total
+        total: Any = None if result is None else result.statistics
+        return _fitted(total)  # type: ignore[no-any-return]
 
-    def _schema(self) -> dict[str, str]:
-        """Return what clients must know of the columns to use the model."""
-        return {**self._fit.schema(), **map_fields(self._fit.feature_map)}
+    # ---- rounds -----------------------------------------------------------------
 
-    def _finish_round(self, where: str) -> RidgeModel | None:
-        """Take the round in, and tell who is left out and how far the fit is."""
-        fit, roll = self._fit, self._fit.roll
-        try:
-            model = fit.finish()
-        finally:
-            for client, reason in roll.failures.items():
-                log.warning("%s: client %s left out: %s", where, client, reason)
-        if fit.progress:
-            log.info("%s: %s", where, fit.progress)
-        if fit.report is not None:
-            for client, reason in fit.report.suspects.items():
-                log.warning("%s: client %s is suspect: %s", where, client, reason)
-        return model
-
-    def _log_wire_error(self, where: str) -> None:
-        error = self.report_.wire_error
-        if error is not None:
-            log.info(
-                "%s: by float32, coefficients are right to %.1e of their size",
-                where,
-                error,
+    def _start_fit(self, settings: FitSettings, fraction_evaluate: float) -> None:
+        """Keep the settings and be ready for the first round."""
+        if settings.privacy is not None and fraction_evaluate > 0:
+            raise PrivacyError(
+                "fraction_evaluate must be 0 with privacy: errors counted on the "
+                "clients' rows are a further release about them. Evaluate on rows that "
+                "are public, or the server's own: start(grid, evaluate_fn=f), "
+                "f(server_round, arrays)."
             )
+        self._settings = settings
+        self._new_fit()
+
+    def _new_fit(self) -> None:
+        self._run, self._last_round = FitRun(self._settings), NO_ROUND
+
+    def _trains(self, server_round: int) -> bool:
+        """Whether the fit has anything to ask in this train round."""
+        ended = self._run.round is None or self._run.counts_losses
+        return server_round == 1 or not ended
+
+    def _hand_over(
+        self,
+        replies: Iterable[Reply],
+        into: Answers,
+        ask: Request | Mapping[str, Request],
+        asked: Collection[str],
+        silence: str,
+    ) -> None:
+        """Read every reply as it arrives, and name the clients that did not answer."""
+        for reply in replies:
+            client, content = reply.client, reply.content
+            self._run.bytes_up += reply.size
+            if content is None:
+                (into.crash if reply.crashed else into.refuse)(client, reply.error)
+                continue
+            request = ask.get(client) if isinstance(ask, Mapping) else ask
+            if request is not None:
+                into.take(client, partial(read_answer, content, request))
+        into.refuse_silent(asked, silence)
+
+    def _take_round(
+        self, replies: Iterable[Reply], asked: Collection[str], silence: str
+    ) -> None:
+        """Hand the replies of the current round over."""
+        current = self._run.round
+        if current is not None:
+            self._hand_over(replies, current.into, current.ask, asked, silence)
+
+    def _finish_round(self, where: str, server_round: int) -> RidgeModel | None:
+        """Go on with the fit, and log who is left out and how far it has come."""
+        run = self._run
+        answers = None if run.round is None else run.round.into
+        try:
+            run.finish_round()
+        finally:
+            for client, reason in ({} if answers is None else answers.failures).items():
+                log.warning("%s: client %s left out: %s", where, client, reason)
+        if run.progress:
+            log.info("%s: %s", where, run.progress)
+        if run.counts_losses:
+            self._last_round = server_round
+        if run.report is not None and run.model is not None:
+            self._last_round = server_round
+            run.compare_bytes(fedavg_round_bytes(self._model_record()))
+            for client, reason in run.report.suspects.items():
+                log.warning("%s: client %s is suspect: %s", where, client, reason)
+            if run.report.wire_error is not None:
+                log.info(
+                    "%s: by float32, coefficients are right to %.1e of their size",
+                    where,
+                    run.report.wire_error,
+                )
+        return run.model
+
+    def _model_record(self) -> ArrayRecord:
+        return array_record(model_arrays(self.model_))
+
+    # ---- evaluation -------------------------------------------------------------
+
+    def _evaluation_request(self) -> AskEvaluation:
+        result = _fitted(self._run.result)
+        gathered = result.gathered
+        # The arrays of the model are on mapped columns.
+        return AskEvaluation(self.model_, gathered.feature_hash, gathered.feature_map)
+
+    def _finish_evaluation(
+        self, answers: Answers, up: int, down: int, began: float
+    ) -> dict[str, float]:
+        """Average what the clients evaluated, and put it into the report."""
+        report, averaged = (
+            self.report_,
+            average_evaluations(list(answers.parts.values())),
+        )
+        report.bytes_up += up
+        report.bytes_down += down
+        report.seconds["evaluate"] = time.perf_counter() - began
+        report.evaluation, report.evaluation_failures = averaged, answers.failures
+        return averaged
+
+    # ---- log --------------------------------------------------------------------
+
+    def _log_report(self) -> None:
+        for line in self.report_.text(diagnostics=False).splitlines():
+            log.info("%s", line)
+
+
+def either_name(**spellings: int | None) -> int | None:
+    """Return the number of clients that was given under one of two names."""
+    given = {
+        name: check_whole(name, value)
+        for name, value in spellings.items()
+        if value is not None
+    }
+    if len(set(given.values())) > 1:
+        both = " and ".join(f"{name}={value}" for name, value in given.items())
+        raise FedRidgeError(f"{both} are two names of one setting: give one of them.")
+    return next(iter(given.values()), None)
 
 
 def _fitted(value: _T | None) -> _T:

@@ -3,76 +3,44 @@
 from __future__ import annotations
 
 import inspect
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
-from flwr.common import (
-    Code,
-    EvaluateIns,
-    EvaluateRes,
-    FitIns,
-    FitRes,
-    Parameters,
-    Status,
-    ndarrays_to_parameters,
-)
-from flwr.compat.common.recorddict_compat import (
-    arrayrecord_to_parameters,
-    evaluateres_to_recorddict,
-    fitres_to_recorddict,
-)
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes
 from numpy.typing import NDArray
 
-from .._text import counted
-from .._types import Array
-from ..data.rows import Rows, as_numbers, check_rows
-from ..errors import DataError, FedRidgeError, PrivacyError, ProtocolError
-from ..features import (
-    ColumnMoments,
-    FeatureMap,
-    check_allowed,
-    check_permission,
-    map_rows,
+from .._checks import check_whole
+from ..data.rows import check_rows
+from ..errors import DataError, FedRidgeError, PrivacyError
+from ..features import FeatureMap, check_permission
+from ..federation.requests import (
+    AskEvaluation,
+    AskStatistics,
+    Request,
 )
-from ..federation.costs import MOST_FEATURES
-from ..federation.requests import AskColumns, AskOpening, AskProduct, Question
-from ..federation.settings import check_whole
-from ..multiround import Opening, centred_product
-from ..privacy.curator import Curator, Request
+from ..federation.respond import Guards, RawRows
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
-from ..regression.leave_client_out import HeldOut
-from ..regression.model import Evaluation, RidgeModel
-from ..statistics.encoding import encode_rows
-from ..statistics.sufficient import SufficientStatistics, hash_names
-from .error_text import readable_error
-from .protocol import records as wire
-from .protocol.arrays import (
-    decode_array,
-    decode_arrays,
-    held_out_from_arrays,
-    model_from_arrays,
+from ..statistics.sufficient import SufficientStatistics
+from .handlers import (
+    Site,
+    evaluate_arrays,
+    evaluate_result,
+    fit_result,
+    handle_evaluate,
+    handle_train,
 )
-from .protocol.multiround_records import COLUMNS, OPENING, PRODUCT, opening_mode
-from .protocol.private_records import (
-    ClientName,
-    check_guards,
-    curator_of,
-    is_private,
-)
-from .ray_threads import keep_to_own_cores
+from .protocol.answer_records import answer_fields
+from .release_memory import ClientName, PrivacyTerms
+from .row_cache import cached_rows
 
 __all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
 
 LoadData: TypeAlias = Callable[[Context], tuple[Any, ...]]
-
-log = logging.getLogger("flwr")
 
 
 def ridge_client_app(
@@ -85,6 +53,7 @@ def ridge_client_app(
     privacy_policy: PrivacyPolicy | None = None,
     privacy_ledger: PrivacyLedger | None = None,
     client_name: ClientName | None = None,
+    reuse_data: bool = True,
 ) -> ClientApp:
     """Return a ClientApp that answers `FedRidge`, or `LegacyFedRidge`.
 
@@ -101,7 +70,7 @@ def ridge_client_app(
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
     min_rows : int
-        With fewer rows, weights of zero not counted, the client holds back: the
+        With fewer rows, weights of zero not counted, the client declines: the
         statistics of one row are the row.
     share_feature_names : bool
         Send column names in clear and not only their hash. Errors name columns by
@@ -119,6 +88,11 @@ def ridge_client_app(
     client_name : str or callable, optional
         Name in the ledger, or ``client_name(context)``: node ids change from run to
         run.
+    reuse_data : bool
+        Keep rows in memory between the rounds of a fit that takes several, up to 1 GiB
+        in a process, instead of calling `load_data` in each. Rows that are not arrays,
+        data frames or sparse matrices are loaded again in any case, and so they are
+        where Flower starts a process for every message, as in a deployment.
 
     Returns
     -------
@@ -157,57 +131,43 @@ def ridge_client_app(
 that these data have in the ledger in every run, as client_name="clinic-a": node ids \
 change from run to run.
     """
-    app = ClientApp()
     for load in (load_data, load_eval_data or load_data):
-        if not callable(load):
-            raise FedRidgeError(
-                "load_data and load_eval_data must be functions of the context that "
-                f"return (X, y), got {type(load).__name__}."
-            )
         _check_takes_context(load)
     check_whole("min_rows", min_rows)
-    feature_maps = check_permission(feature_maps)
-    check_guards(privacy_policy, privacy_ledger, client_name)
+    allowed = check_permission(feature_maps)
+    terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
+    token = uuid.uuid4().hex
 
-    def client(context: Context, *, evaluating: bool) -> RidgeClient:
-        if evaluating and load_eval_data is not None:
-            load = load_eval_data
-        else:
-            load = load_data
-        keep_to_own_cores()
-        X, y, weight = _rows(load(context), "what load_data returns")
-        return RidgeClient(
-            X,
-            y,
-            sample_weight=weight,
-            min_rows=min_rows,
-            share_feature_names=share_feature_names,
-            feature_maps=feature_maps,
-            context=context,
-            privacy_policy=privacy_policy,
-            privacy_ledger=privacy_ledger,
-            client_name=client_name,
-        )
+    def site(context: Context) -> Site:
+        def load(request: Request) -> RawRows:
+            own = load_data
+            if request.task == AskEvaluation.task and load_eval_data is not None:
+                own = load_eval_data
+            if not (reuse_data and request.asked_again):
+                return _as_rows(own(context), "what load_data returns")
+            key = (token, context.run_id, context.node_id)
+            return cached_rows(
+                key, lambda: _as_rows(own(context), "what load_data returns")
+            )
 
-    def desk(context: Context, *, evaluating: bool) -> _Desk:
-        return _Desk(
-            curator=lambda: curator_of(
-                context, privacy_policy, privacy_ledger, client_name
+        return Site(
+            load=load,
+            guards=lambda private: Guards(
+                min_rows, allowed, terms.curator(context, private=private)
             ),
-            client=lambda: client(context, evaluating=evaluating),
             share_names=share_feature_names,
-            guarded=privacy_policy is not None or privacy_ledger is not None,
+            private_only=terms.insists,
         )
+
+    app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answer_train(message, desk(context, evaluating=False))
+        return handle_train(message, site(context))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        # Held-out losses are counted on the rows that were held out: the training rows.
-        evaluating = not wire.asks_for_losses(message.content)
-        return _answer_evaluate(message, desk(context, evaluating=evaluating))
+        return handle_evaluate(message, site(context))
 
     return app
 
@@ -226,7 +186,7 @@ class RidgeClient(NumPyClient):
     sample_weight : array-like, optional
         Non-negative weights.
     min_rows : int
-        With fewer rows the client holds back.
+        With fewer rows the client declines.
     share_feature_names : bool
         Send column names in clear and not only their hash.
     feature_maps : sequence of FeatureMap, optional
@@ -266,7 +226,7 @@ class RidgeClient(NumPyClient):
 
     >>> RidgeClient([[0.0]], [1.0]).fit([], {})
     Traceback (most recent call last):
-    fedridge_flwr.errors.DataError: holds back: it has fewer rows than its min_rows=2.
+    fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=2.
     """
 
     def __init__(
@@ -284,31 +244,30 @@ class RidgeClient(NumPyClient):
         privacy_ledger: PrivacyLedger | None = None,
         client_name: ClientName | None = None,
     ) -> None:
-        self._train_rows = (X, y, sample_weight)
-        self._eval_rows = (
-            self._train_rows if eval_data is None else _rows(eval_data, "eval_data")
-        )
-        self.min_rows = check_whole("min_rows", min_rows)
-        self.share_feature_names = share_feature_names
-        self._feature_maps = check_permission(feature_maps)
-        check_guards(privacy_policy, privacy_ledger, client_name)
-        self._guarded = privacy_policy is not None or privacy_ledger is not None
-        if context is None and self._guarded:
+        train = (X, y, sample_weight)
+        evaluation = train if eval_data is None else _as_rows(eval_data, "eval_data")
+        check_whole("min_rows", min_rows)
+        allowed = check_permission(feature_maps)
+        terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
+        if context is None and terms.insists:
             raise PrivacyError(
                 "privacy_policy and privacy_ledger need context=context, which "
                 "client_fn(context) receives: releases are remembered there."
             )
-        self._remembers = context is not None
-        self._curator = (
-            Curator()
-            if context is None
-            else curator_of(context, privacy_policy, privacy_ledger, client_name)
+        self._rows = train
+        self._site = Site(
+            load=lambda r: evaluation if r.task == AskEvaluation.task else train,
+            guards=lambda private: Guards(
+                min_rows, allowed, terms.curator(context, private=private)
+            ),
+            share_names=share_feature_names,
+            private_only=terms.insists,
         )
 
     @property
     def n_rows(self) -> int:
         """Number of training rows."""
-        return check_rows(*self._train_rows).n_rows
+        return check_rows(*self._rows).n_rows
 
     def statistics(self) -> SufficientStatistics:
         """Return the statistics of the training rows, if there are enough rows.
@@ -316,7 +275,7 @@ class RidgeClient(NumPyClient):
         Raises
         ------
         DataError
-            If there are fewer than `min_rows`, or the rows are not in order.
+            If there are fewer than `min_rows`, or the rows are not valid.
         PrivacyError
             If the client's policy grants private releases only.
 
@@ -326,137 +285,10 @@ class RidgeClient(NumPyClient):
         >>> RidgeClient([[0.0], [1.0]], [1.0, 3.0]).statistics()
         SufficientStatistics(2 rows, 1 feature, 1 target)
         """
-        return SufficientStatistics.from_rows(self._exact_rows())
-
-    def answer(
-        self, question: Question, feature_map: FeatureMap | None = None
-    ) -> wire.Answer:
-        """Return what is asked for, in the fewest bytes, and the schema beside it.
-
-        `fit` reads the question from Flower's configuration and calls this.
-
-        Parameters
-        ----------
-        question : Question
-            What the strategy asks: statistics, a private release, a first rough
-            factor, or a product.
-        feature_map : FeatureMap, optional
-            What rows go through first.
-        """
-        check_allowed(feature_map, self._feature_maps)
-        if isinstance(question, Request):
-            return self._release(question, feature_map)
-        rows = map_rows(self._exact_rows(), feature_map)
-        if not isinstance(question, AskProduct):
-            _log_map(rows, feature_map)
-        if isinstance(question, AskColumns):
-            columns = ColumnMoments.from_rows(rows)
-            return self._told(COLUMNS, {"columns": columns.to_array()}, rows)
-        if isinstance(question, AskProduct):
-            _check_vectors(question.vectors, rows)
-            product = centred_product(rows, question.vectors)
-            return self._told(PRODUCT, {"product": product}, rows)
-        mode, dtype = "oneshot", "float64"
-        if isinstance(question, AskOpening):
-            mode = opening_mode(question, rows.n_features, rows.n_targets)
-        else:
-            dtype = question.wire_dtype
-        if mode != "cg":
-            _refuse_too_many(rows)
-        if mode != "oneshot":
-            opening = Opening.from_rows(rows, factor=mode == "refine")
-            return self._told(OPENING, opening.to_arrays(), rows)
-        found = encode_rows(rows, dtype)
-        return self._told(found.kind, found.arrays, rows)
-
-    def _told(
-        self, kind: str, arrays: dict[str, NDArray[Any]], rows: Rows
-    ) -> wire.Answer:
-        fields = wire.schema_fields(kind, rows, self.share_feature_names)
-        return wire.Answer(arrays, rows.n_rows, fields)
-
-    def _exact_rows(self) -> Rows:
-        self._curator.refuse_exact()
-        keep_to_own_cores()
-        rows = check_rows(*self._train_rows)
-        self._hold_back(rows)
-        return rows
-
-    def _release(self, request: Request, feature_map: FeatureMap | None) -> wire.Answer:
-        """Return a private release, which counts as one example."""
-        if not self._remembers:
-            raise PrivacyError(
-                "a private release must be remembered, or asking twice would halve the "
-                "noise: use RidgeClient(X, y, context=context)."
-            )
-        keep_to_own_cores()
-        X, y, weight = self._train_rows
-        rows = map_rows(check_rows(as_numbers(X), as_numbers(y), weight), feature_map)
-        _log_map(rows, feature_map)
-        found = self._curator.answer(request, rows)
-        fields = wire.schema_fields(wire.PRIVATE, rows, self.share_feature_names)
-        return wire.Answer({"release": found}, 1, fields)
-
-    def score_model(
-        self,
-        model: RidgeModel,
-        feature_hash: object = None,
-        feature_map: FeatureMap | None = None,
-    ) -> Evaluation:
-        """Return error and R² of a model on the evaluation rows.
-
-        The hash of the model's feature names, where known, must be that of the rows.
-
-        Parameters
-        ----------
-        model : RidgeModel
-            Model on raw columns, or on those that the map makes.
-        feature_hash : str, optional
-            Hash of the feature names of the model.
-        feature_map : FeatureMap, optional
-            What rows go through first.
-
-        Examples
-        --------
-        >>> from fedridge_flwr import RidgeClient, solve
-        >>> client = RidgeClient([[0.0], [1.0]], [1.0, 3.0])
-        >>> model = solve(client.statistics(), alpha=1.0)
-        >>> round(client.score_model(model).mse, 6)
-        0.444444
-        """
-        self._curator.refuse_exact()
-        check_allowed(feature_map, self._feature_maps)
-        rows = check_rows(*self._eval_rows)
-        self._hold_back(rows)
-        _check_names(rows, feature_hash)
-        if feature_map is not None:
-            model = model.with_feature_map(feature_map, rows.n_features)
-        return model.evaluate(*self._eval_rows)
-
-    def held_out_losses(
-        self,
-        models: HeldOut,
-        feature_hash: object = None,
-        feature_map: FeatureMap | None = None,
-    ) -> Array:
-        """Return the error of the models of all others on the training rows.
-
-        Parameters
-        ----------
-        models : HeldOut
-            One model for each candidate alpha, fitted without this client.
-        feature_hash, feature_map
-            As in `score_model`.
-
-        Returns
-        -------
-        ndarray
-            Mean squared error, one for each candidate.
-        """
-        check_allowed(feature_map, self._feature_maps)
-        rows = self._exact_rows()
-        _check_names(rows, feature_hash)
-        return models.losses_of_rows(map_rows(rows, feature_map))
+        guards, rows = self._site.guards(False), check_rows(*self._rows)
+        guards.check_request(AskStatistics())
+        guards.check_rows(rows)
+        return SufficientStatistics.from_rows(rows)
 
     def fit(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
@@ -472,9 +304,9 @@ class RidgeClient(NumPyClient):
         config : dict
             What it asks for; empty means full statistics.
         """
-        question = wire.read_question(config, parameters)
-        answer = self.answer(question, wire.asked_map(config))
-        return list(answer.arrays.values()), answer.count, dict(answer.fields)
+        answer = self._site.respond(config, parameters)
+        fields = answer_fields(answer, self._site.share_names)
+        return list(answer.arrays.values()), answer.count, dict(fields)
 
     def evaluate(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]
@@ -490,218 +322,39 @@ class RidgeClient(NumPyClient):
         config : dict
             What the strategy sends along.
         """
-        if config.get(wire.TASK_KEY) == wire.LOSSES_TASK:
-            models = held_out_from_arrays(parameters)
-            losses = self.held_out_losses(
-                models, config.get(wire.FEATURE_HASH_KEY), wire.asked_map(config)
-            )
-            return float(losses.min()), self.n_rows, dict(wire.losses_metrics(losses))
-        evaluation = self.score_model(
-            model_from_arrays(parameters),
-            config.get(wire.FEATURE_HASH_KEY),
-            wire.asked_map(config),
-        )
-        metrics = dict(wire.evaluation_metrics(evaluation))
-        return evaluation.mse, evaluation.n_rows, metrics
+        return evaluate_arrays(self._site, config, parameters)
 
     def to_client(self) -> Client:
         """Return a Flower client that answers with a reason where it cannot fit.
 
         That is what ``client_fn`` has to return.
         """
-        return _StatusClient(self)
-
-    def _hold_back(self, rows: Rows) -> None:
-        weight = rows.weight
-        count = rows.n_rows if weight is None else np.count_nonzero(weight)
-        if count < self.min_rows:
-            raise DataError(
-                f"holds back: it has fewer rows than its min_rows={self.min_rows}."
-            )
+        return _StatusClient(self._site)
 
 
 class _StatusClient(Client):
     """Turn errors of a `RidgeClient` into a Status that the server can read."""
 
-    def __init__(self, client: RidgeClient) -> None:
-        self._client = client
+    def __init__(self, site: Site) -> None:
+        self._site = site
 
     def fit(self, ins: FitIns) -> FitRes:
-        return _fit_result(self._desk, ins)
+        return fit_result(self._site, ins)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
-        return _evaluate_result(self._desk, ins)
-
-    @property
-    def _desk(self) -> _Desk:
-        return _Desk(
-            curator=lambda: self._client._curator,
-            client=lambda: self._client,
-            share_names=self._client.share_feature_names,
-            guarded=self._client._guarded,
-        )
-
-
-@dataclass(frozen=True)
-class _Desk:
-    """Where questions arrive: who may answer, and what an error may say.
-
-    The curator is asked before the rows are loaded, so that nothing about loading them
-    is told to whoever gets no answer.
-    """
-
-    curator: Callable[[], Curator]
-    client: Callable[[], RidgeClient]
-    share_names: bool
-    guarded: bool
-
-    def client_for(self, question: Question) -> RidgeClient:
-        """Return the client if it may answer this question."""
-        if not isinstance(question, Request):
-            return self.exact_client()
-        self.curator().agree(question)
-        return self.client()
-
-    def exact_client(self) -> RidgeClient:
-        """Return the client if it may tell anything exact."""
-        self.curator().refuse_exact()
-        return self.client()
-
-    def told(self, error: Exception, config: Mapping[str, Any]) -> str:
-        """Return what the server is told of an error; the rest is in the log."""
-        expected = isinstance(error, FedRidgeError)
-        log.warning(
-            "This client does not contribute: %s",
-            error,
-            exc_info=not expected and error,
-        )
-        # Whether rows are in order is itself about the rows.
-        harmless = isinstance(error, PrivacyError | ProtocolError)
-        if not harmless and (self.guarded or is_private(config)):
-            return "could not make a private release; the reason is in its own log."
-        return readable_error(error, self.share_names)
-
-    def refusal(self, error: Exception, config: Mapping[str, Any]) -> Status:
-        # Flower has no code for "refused"; the message carries the reason.
-        return Status(Code.FIT_NOT_IMPLEMENTED, self.told(error, config))
-
-
-def _fit_result(desk: _Desk, ins: FitIns) -> FitRes:
-    try:
-        wire.check_request(ins.config)
-        asked = [decode_array(tensor) for tensor in ins.parameters.tensors]
-        client = desk.client_for(wire.read_question(ins.config, asked))
-        arrays, count, metrics = client.fit(asked, ins.config)
-    except Exception as error:
-        return FitRes(desk.refusal(error, ins.config), _nothing(), 0, {})
-    return FitRes(_OK, ndarrays_to_parameters(arrays), count, metrics)
-
-
-def _evaluate_result(desk: _Desk, ins: EvaluateIns) -> EvaluateRes:
-    try:
-        wire.check_request(ins.config)
-        arrays = [decode_array(tensor) for tensor in ins.parameters.tensors]
-        loss, count, metrics = desk.exact_client().evaluate(arrays, ins.config)
-    except Exception as error:
-        return EvaluateRes(desk.refusal(error, ins.config), 0.0, 0, {})
-    return EvaluateRes(_OK, loss, count, metrics)
-
-
-def _answer_train(message: Message, desk: _Desk) -> Message:
-    content = message.content
-    config = wire.request_config(content)
-    if wire.is_legacy_request(content):
-        asked = content.array_records["fitins.parameters"]
-        ins = FitIns(arrayrecord_to_parameters(asked, True), dict(config))
-        result = _fit_result(desk, ins)
-        return Message(fitres_to_recorddict(result, False), reply_to=message)
-
-    def reply() -> RecordDict:
-        wire.check_request(config)
-        arrays = content.get("arrays")
-        asked = decode_arrays(arrays) if isinstance(arrays, ArrayRecord) else []
-        question = wire.read_question(config, asked)
-        client = desk.client_for(question)
-        return wire.answer_reply(client.answer(question, wire.asked_map(config)))
-
-    return Message(_or_refusal(reply, desk, config), reply_to=message)
-
-
-def _answer_evaluate(message: Message, desk: _Desk) -> Message:
-    content = message.content
-    config = wire.request_config(content)
-    if wire.is_legacy_request(content):
-        arrays = content.array_records["evaluateins.parameters"]
-        ins = EvaluateIns(arrayrecord_to_parameters(arrays, True), dict(config))
-        result = _evaluate_result(desk, ins)
-        return Message(evaluateres_to_recorddict(result), reply_to=message)
-
-    def reply() -> RecordDict:
-        wire.check_request(config)
-        arrays = decode_arrays(content.array_records["arrays"])
-        digest, feature_map = config.get(wire.FEATURE_HASH_KEY), wire.asked_map(config)
-        if wire.asks_for_losses(content):
-            models = held_out_from_arrays(arrays)
-            own = desk.exact_client()
-            losses = own.held_out_losses(models, digest, feature_map)
-            return wire.losses_reply(losses, own.n_rows)
-        model = model_from_arrays(arrays)
-        own = desk.exact_client()
-        return wire.evaluation_reply(own.score_model(model, digest, feature_map))
-
-    return Message(_or_refusal(reply, desk, config), reply_to=message)
-
-
-def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
-    """Tell the client's log what the server makes of its columns."""
-    if feature_map is not None:
-        log.info("Rows go through %s.", feature_map.describe(rows.n_features_in))
-
-
-def _refuse_too_many(rows: Rows) -> None:
-    """Refuse a map of the server's whose statistics would fill the memory."""
-    if rows.map_fingerprint is not None and rows.n_features > MOST_FEATURES:
-        raise ProtocolError(
-            f"the server's feature map makes {rows.n_features} features, of which a "
-            f"matrix of d x d is too much (at most {MOST_FEATURES}): use a smaller "
-            'map, or mode="cg".'
-        )
-
-
-def _check_vectors(vectors: Array, rows: Rows) -> None:
-    # One for each target, and one more to find out whether columns are dependent.
-    if vectors.shape[1] > rows.n_targets + 1:
-        raise ProtocolError(
-            f"the server sends {vectors.shape[1]} vectors for "
-            f"{counted(rows.n_targets, 'target')}."
-        )
-    if vectors.shape[0] != rows.n_features:
-        raise ProtocolError(
-            f"the server sends vectors of {vectors.shape[0]} entries for "
-            f"{rows.n_features} features: these are not the rows it asked about first."
-        )
-
-
-def _check_names(rows: Rows, feature_hash: object) -> None:
-    own = hash_names(rows.feature_names)
-    if own is not None and feature_hash not in (None, own):
-        raise DataError("the model has other feature names, or another order.")
-
-
-def _or_refusal(
-    reply: Callable[[], RecordDict], desk: _Desk, config: Mapping[str, Any]
-) -> RecordDict:
-    try:
-        return reply()
-    except Exception as error:
-        return wire.error_reply(desk.told(error, config))
+        return evaluate_result(self._site, ins)
 
 
 def _check_takes_context(load: LoadData) -> None:
     """Refuse now what would fail at every client, in the middle of a round."""
+    if not callable(load):
+        raise FedRidgeError(
+            "load_data and load_eval_data must be functions of the context that "
+            f"return (X, y), got {type(load).__name__}."
+        )
     try:
         signature = inspect.signature(load)
-    except (TypeError, ValueError):  # some callables of C do not tell
+    except (TypeError, ValueError):  # some callables of C do not say
         return
     try:
         signature.bind(object())
@@ -713,17 +366,11 @@ def _check_takes_context(load: LoadData) -> None:
         ) from None
 
 
-def _rows(data: Any, what: str) -> tuple[Any, Any, Any]:
+def _as_rows(data: Any, what: str) -> RawRows:
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         got = type(data).__name__
         if isinstance(data, tuple | list):
             got += f" of {len(data)}"
         raise DataError(f"{what} must be (X, y) or (X, y, sample_weight), got a {got}.")
-    return (*data, None) if len(data) == 2 else tuple(data)
-
-
-def _nothing() -> Parameters:
-    return Parameters(tensors=[], tensor_type="numpy.ndarray")
-
-
-_OK = Status(Code.OK, "Success")
+    X, y, *weight = data
+    return X, y, weight[0] if weight else None

@@ -10,6 +10,8 @@ from ..errors import DataError, FedRidgeError
 
 __all__ = ["one_line", "readable_error", "tidy_reason"]
 
+# Between a message and load_data there is nothing but these.
+_CALLERS = (__package__, "fedridge_flwr.federation.respond")
 _LONGEST_REASON = 400
 _LONGEST_TEXT = 10_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -103,7 +105,7 @@ def readable_error(error: Exception, share_names: bool) -> str:
 def _called(error: Exception) -> tuple[FrameType, int] | None:
     """Return where in load_data it went wrong, or in what these adapters called."""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if not _module(frame).startswith(__package__):
+        if not _module(frame).startswith(_CALLERS):
             return frame, line
     return None
 

@@ -11,10 +11,11 @@ from typing import TypeVar
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from ..errors import NotEnoughClientsError
+from .._checks import check_fraction
+from ..errors import FedRidgeError, NotEnoughClientsError
 from .message_sizes import array_lengths
 
-__all__ = ["ask", "log", "sample", "wait_for_nodes"]
+__all__ = ["ask", "check_share", "log", "sample", "wait_for_nodes"]
 
 log = logging.getLogger("flwr")
 _Node = TypeVar("_Node")
@@ -176,3 +177,11 @@ def sample(nodes: Sequence[_Node], fraction: float, minimum: int) -> list[_Node]
     number = min(len(nodes), max(minimum, round(fraction * len(nodes))))
     chosen = random.SystemRandom().sample(range(len(nodes)), number)
     return [nodes[k] for k in sorted(chosen)]
+
+
+def check_share(name: str, value: float) -> float:
+    """Return a fraction of the nodes; of those that train it must be above 0."""
+    share = check_fraction(name, value)
+    if share == 0.0 and name != "fraction_evaluate":
+        raise FedRidgeError(f"{name} must be above 0: someone has to answer.")
+    return share

@@ -1,10 +1,10 @@
-"""`LegacyFedRidge` for Flower's older fit/evaluate API (`ServerAppComponents`)."""
+"""`LegacyFedRidge`: the strategy for Flower's older fit/evaluate API."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.common import (
@@ -19,7 +19,6 @@ from flwr.common import (
     parameters_to_ndarrays,
 )
 from flwr.compat.common.recorddict_compat import (
-    arrayrecord_to_parameters,
     evaluateins_to_recorddict,
     evaluateres_to_recorddict,
     fitins_to_recorddict,
@@ -29,27 +28,20 @@ from flwr.server import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from .._types import Array
-from ..errors import FedRidgeError
+from .._checks import check_whole
 from ..features import FeatureMap
-from ..federation.one_shot import average_evaluations
-from ..federation.settings import (
-    FitSettings,
-    as_feature_map,
-    check_fraction,
-    check_whole,
-)
-from ..federation.ways import new_fit
+from ..federation.answers import Answers
+from ..federation.requests import Request
+from ..federation.settings import FitSettings, as_feature_map
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_selection import Alphas
-from ..regression.model import Evaluation, RidgeModel
-from ._strategy_base import FitResults
+from ..regression.model import RidgeModel
+from ._strategy_base import Reply, StrategyBase, either_name, log
 from .error_text import one_line, tidy_reason
-from .exchange import log, sample, wait_for_nodes
-from .message_sizes import fedavg_bytes, message_bytes
-from .protocol import records as wire
-from .protocol.arrays import decode_array, held_out_arrays, model_arrays
-from .protocol.private_records import refuse_private_evaluation
+from .exchange import check_share, sample, wait_for_nodes
+from .message_sizes import message_bytes
+from .protocol.array_records import model_arrays
+from .protocol.request_records import PROTOCOL, PROTOCOL_KEY, request_parts
 
 if TYPE_CHECKING:
     import os
@@ -57,11 +49,10 @@ if TYPE_CHECKING:
 __all__ = ["LegacyFedRidge"]
 
 _WAIT_SECONDS = 3600.0
-_NO_ROUND = -1
-_T = TypeVar("_T")
+_Result: TypeAlias = FitRes | EvaluateRes
 
 
-class LegacyFedRidge(FitResults, Strategy):
+class LegacyFedRidge(StrategyBase, Strategy):
     """Ridge regression in one round, driven by ``ServerAppComponents``.
 
     The same as `fedridge_flwr.FedRidge`, that is ``||y - X w - b||² + alpha ||w||²`` is
@@ -232,47 +223,45 @@ class LegacyFedRidge(FitResults, Strategy):
     ) -> None:
         if initial_parameters is not None:
             log.info("FedRidge needs no initial parameters: they are ignored.")
-        self.fraction_fit = check_fraction("fraction_fit", fraction_fit)
-        self.fraction_evaluate = check_fraction("fraction_evaluate", fraction_evaluate)
+        self.fraction_fit = check_share("fraction_fit", fraction_fit)
+        self.fraction_evaluate = check_share("fraction_evaluate", fraction_evaluate)
         self.min_evaluate_clients = check_whole(
             "min_evaluate_clients", min_evaluate_clients
         )
-        self.min_available_clients = _either(
+        self.min_available_clients = either_name(
             min_available_clients=min_available_clients,
             min_available_nodes=min_available_nodes,
+        )
+        needed = either_name(
+            min_fit_clients=min_fit_clients, min_train_nodes=min_train_nodes
         )
         self.evaluate_fn = evaluate_fn
         self.on_fit_config_fn = on_fit_config_fn
         self.on_evaluate_config_fn = on_evaluate_config_fn
-        self._settings = FitSettings(
-            alpha=alpha,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            min_clients=_either(
-                min_fit_clients=min_fit_clients, min_train_nodes=min_train_nodes
-            )
-            or 1,
-            feature_names=feature_names,
-            alphas=alphas,
-            cv=cv,
-            one_standard_error=one_standard_error,
-            wire_dtype=wire_dtype,
-            privacy=privacy,
-            feature_map=as_feature_map(feature_map),
-            mode=mode,
-            tol=tol,
-            max_rounds=max_rounds,
-            max_bytes=max_bytes,
-            screen=screen,
-            on_model=on_model,
-            save_model=save_model,
+        settings = FitSettings(
+            alpha,
+            fit_intercept,
+            standardize,
+            needed or 1,
+            feature_names,
+            alphas,
+            cv,
+            one_standard_error,
+            wire_dtype,
+            on_model,
+            save_model,
+            privacy,
+            mode,
+            tol,
+            max_rounds,
+            max_bytes,
+            as_feature_map(feature_map),
+            screen,
         )
-        refuse_private_evaluation(privacy, fraction_evaluate)
-        self._fit = new_fit(self._settings)
-        self._asked: dict[str, None] = {}
+        self._start_fit(settings, self.fraction_evaluate)
+        self._asked: list[str] = []
         self._began = 0.0
         self._sent = 0
-        self._last_round = _NO_ROUND
 
     # ---- fit ------------------------------------------------------------------
 
@@ -287,61 +276,69 @@ class LegacyFedRidge(FitResults, Strategy):
 
         Flower's driver calls it, and all other methods.
         """
-        if server_round > 1 and self._fit.model is not None:
+        if not self._trains(server_round):
             return []
-        clients = self._whom_to_ask(server_round, client_manager)
+        if server_round == 1:
+            self._new_fit()
+            self._warn_of_rounds()
+        current = self._run.round
+        if current is None:
+            return []
+        if current.to is None:
+            clients = self._wait_for_clients(client_manager)
+        else:
+            again = set(current.to)
+            clients = [c for c in _connected(client_manager) if _name(c) in again]
+        self._asked, self._began = [_name(c) for c in clients], time.perf_counter()
         if not clients:
-            # The driver skips a round without clients: the fit ends here.
-            self._finish(server_round)
+            # The driver skips a round without clients: the fit goes on here.
+            self._finish_round("aggregate_fit", server_round)
             return []
-        config = (
-            dict(self.on_fit_config_fn(server_round)) if self.on_fit_config_fn else {}
-        )
-        fields, arrays = wire.asked_for(self._fit)
-        ins = FitIns(
-            ndarrays_to_parameters(list(arrays.values())),
-            {
-                **config,
-                wire.PROTOCOL_KEY: wire.PROTOCOL,
-                **fields,
-                "server-round": server_round,
-            },
-        )
-        rounds = self._settings.rounds
-        if server_round == 1 and rounds > 1:
-            log.warning(
-                "configure_fit: %s %d rounds are needed, ServerConfig(num_rounds=%d); "
-                "with fewer there %s no model%s.",
-                "all" if self._settings.privacy else "up to",
-                rounds,
-                rounds,
-                "is" if self._settings.privacy else "may be",
-                ""
-                if self._settings.one_shot
-                else " (or lower max_rounds to them: "
-                "the best model so far is then kept, with a warning)",
-            )
-        self._asked = dict.fromkeys(_name(client) for client in clients)
-        self._fit.bytes_down += len(clients) * _bytes(fitins_to_recorddict(ins, True))
-        self._began = time.perf_counter()
+        request: Any = current.ask
+        ins = FitIns(*self._ins(request, self.on_fit_config_fn, server_round))
+        size = _bytes(fitins_to_recorddict(ins, True))
+        self._run.bytes_down += len(clients) * size
         return [(client, ins) for client in clients]
 
-    def _whom_to_ask(
-        self, server_round: int, client_manager: ClientManager
-    ) -> list[ClientProxy]:
-        if server_round > 1 and self._fit.continues:
-            again = set(self._fit.wanted)
-            return [c for c in _connected(client_manager) if _name(c) in again]
-        self._fit, self._last_round = new_fit(self._settings), _NO_ROUND
-        began = time.perf_counter()
+    def _ins(
+        self,
+        request: Request,
+        config_fn: Callable[[int], dict[str, Scalar]] | None,
+        server_round: int,
+    ) -> tuple[Parameters, dict[str, Scalar]]:
+        """Return parameters and configuration of a request."""
+        fields, arrays = request_parts(request)
+        config: dict[str, Scalar] = dict(config_fn(server_round)) if config_fn else {}
+        config |= {PROTOCOL_KEY: PROTOCOL, **fields, "server-round": server_round}
+        return ndarrays_to_parameters(list(arrays.values())), config
+
+    def _warn_of_rounds(self) -> None:
+        rounds, private = self._settings.rounds, self._settings.privacy is not None
+        if rounds == 1:
+            return
+        log.warning(
+            "configure_fit: %s %d rounds are needed, ServerConfig(num_rounds=%d); "
+            "with fewer there %s no model%s.",
+            "all" if private else "up to",
+            rounds,
+            rounds,
+            "is" if private else "may be",
+            ""
+            if self._settings.one_shot
+            else " (or lower max_rounds to them: the best model so far is then kept, "
+            "with a warning)",
+        )
+
+    def _wait_for_clients(self, client_manager: ClientManager) -> list[ClientProxy]:
+        began, needed = time.perf_counter(), self._settings.min_clients
         wanted = self.min_available_clients
-        if self._settings.min_clients > 1:
-            wanted = max(wanted or 0, self._settings.min_clients)
+        if needed > 1:
+            wanted = max(wanted or 0, needed)
         clients = wait_for_nodes(
             lambda: _connected(client_manager), wanted, _WAIT_SECONDS
         )
-        self._fit.seconds["wait"] = time.perf_counter() - began
-        return sample(clients, self.fraction_fit, self._settings.min_clients)
+        self._run.add_seconds("wait", began)
+        return sample(clients, self.fraction_fit, needed)
 
     def aggregate_fit(
         self,
@@ -349,55 +346,34 @@ class LegacyFedRidge(FitResults, Strategy):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Fold the answers, solve, and return ``[coef, intercept]`` and metrics."""
-        if server_round > 1 and self._fit.model is not None:
+        """Add up the answers, solve, and return ``[coef, intercept]`` and metrics."""
+        if not self._trains(server_round):
             return None, {}
-        fit = self._fit
+        replies = self._read(results, failures)
+        self._take_round(replies, self._asked, _silence(failures))
+        self._run.add_seconds("train", self._began)
+        model = self._finish_round("aggregate_fit", server_round)
+        if self._run.report is not None:
+            self._log_report()
+        if model is None:
+            return None, {}
+        arrays = list(model_arrays(model).values())
+        return ndarrays_to_parameters(arrays), dict(self._run.metrics())
+
+    def _read(self, results: Sequence[Any], failures: Sequence[Any]) -> Iterator[Reply]:
+        """Yield what the driver hands over, under the names of the clients."""
         for client, result in results:
-            self._take(_name(client), result)
-        crashes = []
+            name = _name(client)
+            if self._asked and name not in self._asked:
+                yield Reply(name, error="was not asked")
+                continue
+            content, size = _content(result)
+            yield Reply(name, content, size=size)
         for failure in failures:
             if isinstance(failure, tuple):
                 client, result = failure
-                fit.roll.refuse(_name(client), _status_of(result))
-            else:
-                crashes.append(tidy_reason(str(failure)))
-        fit.refuse_silent(self._asked, _missing(crashes))
-        spent = time.perf_counter() - self._began
-        fit.seconds["train"] = fit.seconds.get("train", 0.0) + spent
-        model = self._finish(server_round)
-        if model is None:
-            return None, {}
-        return ndarrays_to_parameters(_model_ndarrays(model)), dict(fit.metrics())
-
-    def _finish(self, server_round: int) -> RidgeModel | None:
-        fit = self._fit
-        model = self._finish_round("aggregate_fit")
-        if model is None:
-            return None
-        if fit.model is not None:
-            self._last_round = server_round
-        if fit.report is not None:
-            self._log_wire_error("aggregate_fit")
-            fit.compare_bytes(fedavg_bytes(model_arrays(model)))
-            for line in str(fit.report).splitlines():
-                log.info("%s", line)
-        return model
-
-    def _take(self, client: str, result: FitRes) -> None:
-        if self._asked and client not in self._asked:
-            self._fit.roll.refuse(client, "was not asked")
-            return
-        question, feature_map = self._fit.question(), self._fit.map_now
-
-        def read() -> Any:
-            self._fit.bytes_up += _bytes(fitres_to_recorddict(result, True))
-            arrays = [decode_array(t) for t in result.parameters.tensors]
-            return wire.read_fields(
-                result.metrics, arrays, result.num_examples, question, feature_map
-            )
-
-        self._fit.take(client, read)
+                reason = getattr(result.status, "message", "no reason given")
+                yield Reply(_name(client), error=one_line(reason))
 
     # ---- evaluation -----------------------------------------------------------
 
@@ -405,35 +381,27 @@ class LegacyFedRidge(FitResults, Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         """Send the model to be evaluated, or each client the models of the others."""
-        if self._fit.awaits_losses:
-            return self._ask_for_losses(server_round, client_manager)
-        if self.fraction_evaluate == 0 or server_round != self._last_round:
+        current, connected = self._run.round, _connected(client_manager)
+        if self._run.counts_losses and current is not None:
+            requests: Any = current.ask
+            config_fn = None
+        elif self.fraction_evaluate == 0 or server_round != self._last_round:
             return []
-        available = client_manager.num_available()
-        wanted = max(
-            self.min_evaluate_clients, round(self.fraction_evaluate * available)
-        )
-        number = min(available, wanted)
-        config = (
-            dict(self.on_evaluate_config_fn(server_round))
-            if self.on_evaluate_config_fn
-            else {}
-        )
-        ins = EvaluateIns(
-            ndarrays_to_parameters(_model_ndarrays(self.model_)),
-            {
-                **config,
-                **self._schema(),
-                "server-round": server_round,
-                wire.PROTOCOL_KEY: wire.PROTOCOL,
-            },
-        )
-        clients = client_manager.sample(number)
-        self._asked = dict.fromkeys(_name(client) for client in clients)
-        sent = len(clients) * _bytes(evaluateins_to_recorddict(ins, True))
-        self.report_.bytes_down += sent
-        self._began = time.perf_counter()
-        return [(client, ins) for client in clients]
+        else:
+            share, least = self.fraction_evaluate, self.min_evaluate_clients
+            connected = sample(connected, share, least)
+            request = self._evaluation_request()
+            requests = {_name(client): request for client in connected}
+            config_fn = self.on_evaluate_config_fn
+        instructions, self._sent = [], 0
+        for client in connected:
+            if _name(client) in requests:
+                asked = self._ins(requests[_name(client)], config_fn, server_round)
+                ins = EvaluateIns(*asked)
+                self._sent += _bytes(evaluateins_to_recorddict(ins, True))
+                instructions.append((client, ins))
+        self._asked, self._began = list(requests), time.perf_counter()
+        return instructions
 
     def aggregate_evaluate(
         self,
@@ -442,101 +410,24 @@ class LegacyFedRidge(FitResults, Strategy):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Average the clients' errors and R², or choose alpha by their losses."""
-        if self._fit.awaits_losses:
-            return self._choose_alpha(results, failures)
+        run, replies = self._run, self._read(results, failures)
+        if run.counts_losses:
+            self._take_round(replies, self._asked, _silence(failures))
+            run.bytes_down += self._sent
+            run.add_seconds("select", self._began)
+            self._finish_round("aggregate_evaluate", server_round)
+            self._log_report()
+            chosen = run.selection_metrics()
+            return chosen["held-out-mse"], dict(chosen)
         if server_round != self._last_round:
             return None, {}
-        found: dict[str, Evaluation] = {}
-
-        def read(result: EvaluateRes) -> Evaluation:
-            content = evaluateres_to_recorddict(result)
-            self.report_.bytes_up += _bytes(content)
-            return wire.read_evaluation(content)
-
-        failed = self._read_evaluations(results, failures, found, read)
-        averaged = average_evaluations(list(found.values()))
-        self.report_.seconds["evaluate"] = time.perf_counter() - self._began
-        self.report_.evaluation = averaged
-        self.report_.evaluation_failures = failed
+        answers, up = Answers(), run.bytes_up
+        request = self._evaluation_request()
+        self._hand_over(replies, answers, request, self._asked, _silence(failures))
+        averaged = self._finish_evaluation(
+            answers, run.bytes_up - up, self._sent, self._began
+        )
         return averaged.get("mse"), dict(averaged)
-
-    def _ask_for_losses(
-        self, server_round: int, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        config: dict[str, Scalar] = {
-            **self._schema(),
-            "server-round": server_round,
-            wire.PROTOCOL_KEY: wire.PROTOCOL,
-            wire.TASK_KEY: wire.LOSSES_TASK,
-        }
-        models = self._fit.held_out()
-        instructions = []
-        self._sent = 0
-        for client in _connected(client_manager):
-            if _name(client) in models:
-                arrays = held_out_arrays(models[_name(client)])
-                parameters = arrayrecord_to_parameters(arrays, True)
-                ins = EvaluateIns(parameters, config)
-                self._sent += _bytes(evaluateins_to_recorddict(ins, True))
-                instructions.append((client, ins))
-        self._asked = dict.fromkeys(models)
-        self._began = time.perf_counter()
-        return instructions
-
-    def _choose_alpha(
-        self,
-        results: list[tuple[ClientProxy, EvaluateRes]],
-        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
-    ) -> tuple[float | None, dict[str, Scalar]]:
-        fit, up = self._fit, 0
-        losses: dict[str, Array] = {}
-
-        def read(result: EvaluateRes) -> Array:
-            nonlocal up
-            content = evaluateres_to_recorddict(result)
-            up += _bytes(content)
-            return wire.read_losses(content, fit.candidates.size)
-
-        failed = self._read_evaluations(results, failures, losses, read)
-        fit.choose(losses, failed)
-        fit.seconds["select"] = time.perf_counter() - self._began
-        fit.count_selection_bytes(up=up, down=self._sent)
-        for line in str(self.report_).splitlines():
-            log.info("%s", line)
-        metrics = fit.selection_metrics()
-        return float(metrics["held-out-mse"]), dict(metrics)  # type: ignore[arg-type]
-
-    def _read_evaluations(
-        self,
-        results: list[tuple[ClientProxy, EvaluateRes]],
-        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
-        found: dict[str, _T],
-        read: Callable[[EvaluateRes], _T],
-    ) -> dict[str, str]:
-        """Fill `found` with what clients sent; return who did not, and why."""
-        failed: dict[str, str] = {}
-        for client, result in results:
-            name = _name(client)
-            if name in found or name in failed:
-                continue
-            if self._asked and name not in self._asked:
-                continue
-            try:
-                found[name] = read(result)
-            except FedRidgeError as error:
-                failed[name] = str(error)
-            except Exception as error:  # hostile input must not end the round
-                failed[name] = f"unreadable answer ({type(error).__name__})"
-        crashes = []
-        for failure in failures:
-            if isinstance(failure, tuple):
-                failed[_name(failure[0])] = _status_of(failure[1])
-            else:
-                crashes.append(tidy_reason(str(failure)))
-        for name in self._asked:
-            if name not in found and name not in failed:
-                failed[name] = _missing(crashes)
-        return failed
 
     def evaluate(
         self, server_round: int, parameters: Parameters
@@ -546,7 +437,7 @@ class LegacyFedRidge(FitResults, Strategy):
             return None
         return self.evaluate_fn(server_round, parameters_to_ndarrays(parameters), {})
 
-    # ---- words ----------------------------------------------------------------
+    # ---- text -----------------------------------------------------------------
 
     def start(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise a `TypeError`: ``start`` belongs to `fedridge_flwr.FedRidge`."""
@@ -565,37 +456,27 @@ def _name(client: ClientProxy) -> str:
     return str(getattr(client, "node_id", client.cid))
 
 
-def _model_ndarrays(model: RidgeModel) -> NDArrays:
-    return [array.numpy() for array in model_arrays(model).values()]
-
-
 def _connected(client_manager: ClientManager) -> list[ClientProxy]:
     client_manager.num_available()  # brings the list up to date
     return list(client_manager.all().values())
 
 
-def _status_of(result: FitRes | EvaluateRes) -> str:
-    return one_line(getattr(result.status, "message", "no reason given"))
+def _content(result: _Result) -> tuple[RecordDict | None, int]:
+    """Return an answer as the records of the message API, and its size."""
+    if isinstance(result, FitRes):
+        content = fitres_to_recorddict(result, True)
+    else:
+        content = evaluateres_to_recorddict(result)
+    return content, _bytes(content)
 
 
-def _missing(crashes: list[str]) -> str:
-    # The driver does not say which client crashed; who is missing did.
-    reasons = "; ".join(sorted(set(crashes)))
-    return f"failed ({reasons})" if reasons else "no answer"
+def _silence(failures: Sequence[Any]) -> str:
+    # The driver does not say which client crashed; the ones that are missing did.
+    crashes = {tidy_reason(str(f)) for f in failures if not isinstance(f, tuple)}
+    return f"failed ({'; '.join(sorted(crashes))})" if crashes else "no answer"
 
 
 def _bytes(content: RecordDict) -> int:
-    # The driver builds the real messages out of sight; this one has their content
-    # and a node id of usual length.
+    # The driver builds the real messages itself; this one has their content and a node
+    # id of usual length.
     return message_bytes(Message(content, 2**62, MessageType.TRAIN))
-
-
-def _either(**spellings: int | None) -> int | None:
-    """Return the number of clients that was given under one of two names."""
-    given = {
-        name: check_whole(name, n) for name, n in spellings.items() if n is not None
-    }
-    if len(set(given.values())) > 1:
-        told = " and ".join(f"{name}={n}" for name, n in given.items())
-        raise FedRidgeError(f"{told} are two names of one setting: give one of them.")
-    return next(iter(given.values()), None)

@@ -20,7 +20,7 @@ __all__ = [
     "CountingGrid",
     "MessageSizes",
     "array_lengths",
-    "fedavg_bytes",
+    "fedavg_round_bytes",
     "message_bytes",
 ]
 
@@ -40,7 +40,7 @@ def array_lengths(message: Message) -> list[int]:
     ]
 
 
-def fedavg_bytes(arrays: ArrayRecord) -> int:
+def fedavg_round_bytes(arrays: ArrayRecord) -> int:
     """Return what one round of FedAvg on this model costs one client, both ways."""
     down = Message(
         RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})}),

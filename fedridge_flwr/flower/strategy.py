@@ -1,11 +1,11 @@
-"""`FedRidge` for Flower's message API."""
+"""`FedRidge`: the strategy for Flower's message API."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flwr.app import (
     ArrayRecord,
@@ -13,35 +13,26 @@ from flwr.app import (
     Message,
     MessageType,
     MetricRecord,
-    RecordDict,
 )
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from .._checks import check_whole
 from .._text import counted
-from .._types import Array
 from ..errors import FedRidgeError
 from ..features import FeatureMap
-from ..federation.one_shot import average_evaluations
-from ..federation.requests import Question
-from ..federation.settings import (
-    FitSettings,
-    as_feature_map,
-    check_fraction,
-    check_whole,
-)
-from ..federation.ways import new_fit
+from ..federation.answers import Answers
+from ..federation.settings import FitSettings, as_feature_map
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_selection import Alphas
-from ..regression.model import Evaluation, RidgeModel
-from ._strategy_base import FitResults
+from ..regression.model import RidgeModel
+from ._strategy_base import Reply, StrategyBase, log
 from .error_text import tidy_reason
-from .exchange import ask, log, sample, wait_for_nodes
-from .message_sizes import MessageSizes, fedavg_bytes
-from .protocol import records as wire
-from .protocol.arrays import held_out_arrays, model_arrays
-from .protocol.private_records import refuse_private_evaluation
+from .exchange import ask, check_share, sample, wait_for_nodes
+from .message_sizes import MessageSizes
+from .protocol.answer_records import form_of
+from .protocol.request_records import FORMS, request_content, request_parts
 
 if TYPE_CHECKING:
     import os
@@ -49,17 +40,15 @@ if TYPE_CHECKING:
 __all__ = ["FedRidge"]
 
 _DEFAULT_TIMEOUT = 3600.0
-_ALPHA_WORDS = {
+_HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
     "clients": "chosen by the clients in one more round (their statistics are kept)",
     "gcv": "chosen by generalized cross-validation",
     "noise": "chosen by the noisy statistics",
 }
-_NO_ROUND = -1
-_T = TypeVar("_T")
 
 
-class FedRidge(FitResults, Strategy):
+class FedRidge(StrategyBase, Strategy):
     """Ridge regression in one round: minimises ``||y - X w - b||² + alpha ||w||²``.
 
     The model equals ridge regression on the pooled rows of the clients that
@@ -229,13 +218,13 @@ class FedRidge(FitResults, Strategy):
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.fraction_train = check_fraction("fraction_train", fraction_train)
-        self.fraction_evaluate = check_fraction("fraction_evaluate", fraction_evaluate)
+        self.fraction_train = check_share("fraction_train", fraction_train)
+        self.fraction_evaluate = check_share("fraction_evaluate", fraction_evaluate)
         self.min_evaluate_nodes = check_whole("min_evaluate_nodes", min_evaluate_nodes)
         if min_available_nodes is not None:
             check_whole("min_available_nodes", min_available_nodes)
         self.min_available_nodes = min_available_nodes
-        self._settings = FitSettings(
+        settings = FitSettings(
             alpha=alpha,
             fit_intercept=fit_intercept,
             standardize=standardize,
@@ -255,13 +244,11 @@ class FedRidge(FitResults, Strategy):
             on_model=on_model,
             save_model=save_model,
         )
-        refuse_private_evaluation(privacy, self.fraction_evaluate)
-        self._fit = new_fit(self._settings)
+        self._start_fit(settings, self.fraction_evaluate)
         self._asked: list[Message] = []
         self._timeout: float | None = None
         self._sizes = MessageSizes()
         self._forms: dict[str, str] = {}
-        self._last_round = _NO_ROUND
 
     # ---- one round ------------------------------------------------------------
 
@@ -306,12 +293,11 @@ class FedRidge(FitResults, Strategy):
         SingularSystemError
             If the rows of all clients do not determine the coefficients.
         """
-        needed = self._settings.rounds
-        if num_rounds not in (1, needed) or initial_arrays is not None:
+        if num_rounds not in (1, self._settings.rounds) or initial_arrays is not None:
             log.info(
                 "FedRidge decides on its own rounds (%s) and needs no initial arrays: "
                 "num_rounds and initial_arrays are ignored.",
-                self._rounds_in_words(),
+                self._describe_rounds(),
             )
         if not isinstance(timeout, int | float) or not timeout > 0:
             raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
@@ -320,7 +306,6 @@ class FedRidge(FitResults, Strategy):
         result = Result()
         if evaluate_fn is not None and initial_arrays is not None:
             _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
-
         arrays = ArrayRecord()
         for server_round in range(1, self._settings.rounds + 1):
             requests = self.configure_train(
@@ -330,25 +315,22 @@ class FedRidge(FitResults, Strategy):
             found, metrics = self.aggregate_train(server_round, replies)
             arrays = arrays if found is None else found
             _keep(result.train_metrics_clientapp, server_round, metrics)
-            if self._fit.model is not None:
+            if not self._trains(server_round + 1):
                 break
-        rounds = [self._fit.awaits_losses, self.fraction_evaluate > 0]
         last = self._last_round
-        for _ in range(sum(rounds)):
+        for _ in range(self._run.counts_losses + (self.fraction_evaluate > 0)):
             requests = self.configure_evaluate(
                 last, arrays, evaluate_config or ConfigRecord(), grid
             )
             replies = ask(grid, list(requests), timeout, "aggregate_evaluate")
-            told = self.aggregate_evaluate(last, replies)
-            _keep(result.evaluate_metrics_clientapp, last, told)
-        # Aggregated evaluation cannot return parameters, so the choice is put in here.
-        arrays = model_arrays(self.model_)
-        result.arrays = arrays
+            averaged = self.aggregate_evaluate(last, replies)
+            _keep(result.evaluate_metrics_clientapp, last, averaged)
+        # An alpha that the clients chose changes the model after the train round.
+        result.arrays = arrays = self._model_record()
         if evaluate_fn is not None:
-            told = evaluate_fn(last, arrays)
-            _keep(result.evaluate_metrics_serverapp, last, told)
-        for line in str(self.report_).splitlines():
-            log.info("%s", line)
+            found_by_server = evaluate_fn(last, arrays)
+            _keep(result.evaluate_metrics_serverapp, last, found_by_server)
+        self._log_report()
         return result
 
     def configure_train(
@@ -357,30 +339,31 @@ class FedRidge(FitResults, Strategy):
         """Ask every node for its statistics, in the first round only.
 
         A fit in several rounds asks those that answered again. `start` calls it, and
-        `aggregate_train`, `configure_evaluate` and `aggregate_evaluate`, or whoever
-        else drives the strategy.
+        `aggregate_train`, `configure_evaluate` and `aggregate_evaluate`, as does any
+        other driver of the strategy.
         """
         self._asked = []
-        if server_round > 1 and self._fit.model is not None:
+        if not self._trains(server_round):
             return []
         began = time.perf_counter()
-        if server_round > 1 and self._fit.continues:
-            connected = set(grid.get_node_ids())
-            nodes = [node for node in map(int, self._fit.wanted) if node in connected]
-        else:
-            self._fit, self._forms = new_fit(self._settings), {}
-            self._last_round = _NO_ROUND
+        if server_round == 1:
+            self._new_fit()
+            self._forms = {}
+        current = self._run.round
+        if current is None:
+            return []
+        if current.to is None:
             nodes = self._wait_for_nodes(grid)
             nodes = sample(nodes, self.fraction_train, self._settings.min_clients)
-            self._fit.seconds["wait"] = time.perf_counter() - began
-        fields, arrays_down = wire.asked_for(self._fit)
-        own = {**config, **fields, "server-round": server_round}
-        self._asked = []
-        for form in wire.FORMS:
-            to = [n for n in nodes if self._forms.get(str(n), wire.FORMS[0]) == form]
-            if to:
-                content = wire.train_request(own, arrays_down, form)
-                self._asked += _messages(content, to, MessageType.TRAIN)
+            self._run.add_seconds("wait", began)
+        else:
+            connected = set(grid.get_node_ids())
+            nodes = [node for node in map(int, current.to) if node in connected]
+        self._write_messages(
+            dict.fromkeys(map(str, nodes), current.ask),
+            {**config, "server-round": server_round},
+            MessageType.TRAIN,
+        )
         which = "" if self._settings.rounds == 1 else f" in round {server_round}"
         log.info("configure_train: asked %d nodes%s", len(nodes), which)
         return self._asked
@@ -388,46 +371,17 @@ class FedRidge(FitResults, Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Fold the answers, solve, and return coefficients and intercept."""
-        if server_round > 1 and self._fit.model is not None:
+        """Add up the answers, solve, and return coefficients and intercept."""
+        if not self._trains(server_round):
             return None, None
-        fit = self._fit
-        began = time.perf_counter()
+        began, run = time.perf_counter(), self._run
         names = _NodeNames(self._asked)
-        question = fit.question()
-        for reply in replies:
-            fit.bytes_up += self._sizes.of(reply)
-            self._take(names, reply, question)
-        fit.bytes_down += self._sizes.of_all(self._asked)
-        fit.refuse_silent(names.all, self._silence())
-        spent = time.perf_counter() - began
-        fit.seconds["train"] = fit.seconds.get("train", 0.0) + spent
-        model = self._finish_round("aggregate_train")
-        if model is None:
+        self._take_round(self._read(replies, names), names.all, self._silence())
+        run.bytes_down += self._sizes.of_all(self._asked)
+        run.add_seconds("train", began)
+        if self._finish_round("aggregate_train", server_round) is None:
             return None, None
-        arrays = model_arrays(model)
-        if fit.model is not None:
-            self._last_round = server_round
-        if fit.report is not None:
-            self._log_wire_error("aggregate_train")
-            fit.compare_bytes(fedavg_bytes(arrays))
-        return arrays, MetricRecord(dict(fit.metrics()))
-
-    def _take(self, names: _NodeNames, reply: Message, question: Question) -> None:
-        client, roll = names.of(reply), self._fit.roll
-        if client is None:
-            stranger = str(reply.metadata.src_node_id)
-            # Who was asked, and sent something else as well, may still answer.
-            if stranger not in names.all:
-                roll.refuse(stranger, "was not asked")
-        elif reply.has_error():
-            roll.crash(client, tidy_reason(reply.error.reason))
-        else:
-            self._forms[client] = wire.form_of(reply.content)
-            feature_map = self._fit.map_now
-            self._fit.take(
-                client, lambda: wire.read_answer(reply.content, question, feature_map)
-            )
+        return self._model_record(), MetricRecord(dict(run.metrics()))
 
     # ---- evaluation -----------------------------------------------------------
 
@@ -436,19 +390,20 @@ class FedRidge(FitResults, Strategy):
     ) -> Iterable[Message]:
         """Send the model to be evaluated, or each client the models of the others."""
         self._asked = []
-        if self._fit.awaits_losses:
-            return self._ask_for_losses(server_round, config)
-        if self.fraction_evaluate == 0 or server_round != self._last_round:
+        current = self._run.round
+        if self._run.counts_losses and current is not None:
+            requests: Any = current.ask
+        elif self.fraction_evaluate == 0 or server_round != self._last_round:
             return []
-        # No waiting here: the model is there, and whoever left must not cost it.
-        nodes = sorted(set(grid.get_node_ids()))
-        nodes = sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
-        content = wire.evaluate_request(
-            model_arrays(self.model_),
-            {**config, **self._schema(), "server-round": server_round},
+        else:
+            # No waiting here: the model is there, whoever has left since.
+            nodes = sorted(set(grid.get_node_ids()))
+            nodes = sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
+            requests = dict.fromkeys(map(str, nodes), self._evaluation_request())
+        self._write_messages(
+            requests, {**config, "server-round": server_round}, MessageType.EVALUATE
         )
-        self._asked = _messages(content, nodes, MessageType.EVALUATE)
-        log.info("configure_evaluate: asked %d nodes", len(nodes))
+        log.info("configure_evaluate: asked %d nodes", len(self._asked))
         return self._asked
 
     def aggregate_evaluate(
@@ -457,126 +412,57 @@ class FedRidge(FitResults, Strategy):
         """Average the clients' errors and R², or choose alpha by their losses."""
         if not self._asked and server_round != self._last_round:
             return None
-        if self._fit.awaits_losses:
-            return self._choose_alpha(replies)
-        began = time.perf_counter()
-        found: dict[str, Evaluation] = {}
-        failed, up = self._read_replies(replies, found, wire.read_evaluation)
-        if not self._asked and not found:
+        began, run = time.perf_counter(), self._run
+        names, up = _NodeNames(self._asked), run.bytes_up
+        if run.counts_losses:
+            self._take_round(self._read(replies, names), names.all, self._silence())
+            run.bytes_down += self._sizes.of_all(self._asked)
+            run.add_seconds("select", began)
+            self._finish_round("aggregate_evaluate", server_round)
+            return MetricRecord(dict(run.selection_metrics()))
+        answers, request = Answers(), self._evaluation_request()
+        heard = self._read(replies, names)
+        self._hand_over(heard, answers, request, names.all, self._silence())
+        if not self._asked and not answers.parts:
             return None
-        averaged = average_evaluations(list(found.values()))
-        report = self.report_
-        report.bytes_up += up
-        report.bytes_down += self._sizes.of_all(self._asked)
-        report.seconds["evaluate"] = time.perf_counter() - began
-        report.evaluation, report.evaluation_failures = averaged, failed
+        down = self._sizes.of_all(self._asked)
+        averaged = self._finish_evaluation(answers, run.bytes_up - up, down, began)
         return MetricRecord(dict(averaged)) if averaged else None
 
-    def _read_replies(
-        self,
-        replies: Iterable[Message],
-        found: dict[str, _T],
-        read: Callable[[RecordDict], _T],
-    ) -> tuple[dict[str, str], int]:
-        """Fill `found` with what nodes sent; return who did not and why, and bytes."""
-        names, failed, size = _NodeNames(self._asked), dict[str, str](), 0
-        for reply in replies:
-            size += self._sizes.of(reply)
-            client = names.of(reply)
-            if client is None or client in found or client in failed:
-                continue
-            try:
-                if reply.has_error():
-                    raise FedRidgeError(tidy_reason(reply.error.reason))
-                found[client] = read(reply.content)
-            except FedRidgeError as error:
-                failed[client] = str(error)
-            except Exception as error:  # hostile input must not end the round
-                failed[client] = f"unreadable answer ({type(error).__name__})"
-        for client in names.all:
-            if client not in found and client not in failed:
-                failed[client] = self._silence()
-        return failed, size
+    # ---- messages -------------------------------------------------------------
 
-    # ---- choice of alpha by the clients -----------------------------------------
-
-    def _ask_for_losses(self, server_round: int, config: ConfigRecord) -> list[Message]:
-        settings = {
-            **config,
-            **self._schema(),
-            "server-round": server_round,
-            wire.TASK_KEY: wire.LOSSES_TASK,
-        }
-        self._asked = [
-            Message(
-                wire.evaluate_request(held_out_arrays(models), settings),
-                dst_node_id=int(client),
-                message_type=MessageType.EVALUATE,
+    def _write_messages(
+        self, requests: Mapping[str, Any], config: Mapping[str, Any], kind: str
+    ) -> None:
+        """Write one message per node; equal requests share their content."""
+        older = "fitins" if kind == MessageType.TRAIN else "evaluateins"
+        contents: dict[tuple[int, str], Any] = {}
+        for node, request in requests.items():
+            form = self._forms.get(node, FORMS[0]) if older == "fitins" else FORMS[0]
+            key = (id(request), form)
+            if key not in contents:
+                fields, arrays = request_parts(request)
+                own = {**config, **fields}
+                contents[key] = request_content(own, arrays, form, older)
+            self._asked.append(
+                Message(contents[key], dst_node_id=int(node), message_type=kind)
             )
-            for client, models in self._fit.held_out().items()
-        ]
-        log.info("configure_evaluate: asked %d nodes for losses", len(self._asked))
-        return self._asked
 
-    def _choose_alpha(self, replies: Iterable[Message]) -> MetricRecord:
-        fit, began = self._fit, time.perf_counter()
-        losses: dict[str, Array] = {}
-        n = fit.candidates.size
-        failed, up = self._read_replies(
-            replies, losses, lambda content: wire.read_losses(content, n)
-        )
-        fit.choose(losses, failed)
-        fit.seconds["select"] = time.perf_counter() - began
-        fit.count_selection_bytes(up=up, down=self._sizes.of_all(self._asked))
-        return MetricRecord(fit.selection_metrics())
-
-    # ---- words ----------------------------------------------------------------
-
-    def summary(self) -> None:
-        """Log the settings, as every strategy of Flower does; nothing is returned."""
-        settings = self._settings
-        wanted = self.min_available_nodes
-        log.info(
-            "FedRidge: %s, alpha %s, intercept %s, standardize %s, nodes: %s, "
-            "valid answers needed: %d, evaluate round: %s",
-            self._promise(),
-            _ALPHA_WORDS.get(settings.selection or "", f"{settings.alpha:g}"),
-            settings.fit_intercept,
-            settings.standardize,
-            "until their number is stable" if wanted is None else f"at least {wanted}",
-            settings.min_clients,
-            "yes" if self.fraction_evaluate > 0 else "no",
-        )
-
-    def _promise(self) -> str:
-        privacy = self._settings.privacy
-        rounds = self._rounds_in_words()
-        if privacy is None:
-            return rounds
-        return (
-            f"{rounds}, private with epsilon {privacy.epsilon:g} and delta "
-            f"{privacy.delta:g} for each record ({privacy.trust} trust)"
-        )
-
-    def _rounds_in_words(self) -> str:
-        settings = self._settings
-        if settings.privacy is not None:
-            return counted(settings.rounds, "round")
-        mapped = settings.feature_map is not None and settings.feature_map.needs_data
-        first = ", after a small round for the feature map" if mapped else ""
-        if settings.one_shot:
-            return f"one round{first}"
-        return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
-
-    def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise a `TypeError`: ``ServerAppComponents`` drives `LegacyFedRidge` only."""
-        raise TypeError(
-            "fedridge_flwr.FedRidge is for the message API: call "
-            "FedRidge(...).start(grid=grid) in @app.main(). With ServerAppComponents "
-            "or server_fn use fedridge_flwr.LegacyFedRidge."
-        )
-
-    # ---- internals ------------------------------------------------------------
+    def _read(self, replies: Iterable[Message], names: _NodeNames) -> Iterator[Reply]:
+        """Yield replies under the names of the nodes that were asked."""
+        for reply in replies:
+            size, client = self._sizes.of(reply), names.of(reply)
+            if client is None:
+                stranger = str(reply.metadata.src_node_id)
+                # A node that was asked, and sent something else as well, may answer.
+                if stranger not in names.all:
+                    yield Reply(stranger, error="was not asked", size=size)
+            elif reply.has_error():
+                reason = tidy_reason(reply.error.reason)
+                yield Reply(client, error=reason, crashed=True, size=size)
+            else:
+                self._forms[client] = form_of(reply.content)
+                yield Reply(client, reply.content, size=size)
 
     def _wait_for_nodes(self, grid: Grid) -> list[int]:
         wanted = self.min_available_nodes
@@ -589,10 +475,50 @@ class FedRidge(FitResults, Strategy):
         )
 
     def _silence(self) -> str:
-        """Return why a node that said nothing is left out."""
+        """Return why a node that sent nothing is left out."""
         if self._timeout is None:
             return "no answer"
         return f"no answer within {self._timeout:g} s"
+
+    # ---- text -----------------------------------------------------------------
+
+    def summary(self) -> None:
+        """Log the settings, as every strategy of Flower does; nothing is returned."""
+        settings = self._settings
+        wanted = self.min_available_nodes
+        log.info(
+            "FedRidge: %s, alpha %s, intercept %s, standardize %s, nodes: %s, "
+            "valid answers needed: %d, evaluate round: %s",
+            self._describe_rounds(),
+            _HOW_ALPHA.get(settings.selection or "", f"{settings.alpha:g}"),
+            settings.fit_intercept,
+            settings.standardize,
+            "until their number is stable" if wanted is None else f"at least {wanted}",
+            settings.min_clients,
+            "yes" if self.fraction_evaluate > 0 else "no",
+        )
+
+    def _describe_rounds(self) -> str:
+        settings, privacy = self._settings, self._settings.privacy
+        if privacy is not None:
+            return (
+                f"{counted(settings.rounds, 'round')}, private with epsilon "
+                f"{privacy.epsilon:g} and delta {privacy.delta:g} for each record "
+                f"({privacy.trust} trust)"
+            )
+        mapped = settings.map_needs_data
+        first = ", after a small round for the feature map" if mapped else ""
+        if settings.one_shot:
+            return f"one round{first}"
+        return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise a `TypeError`: ``ServerAppComponents`` drives `LegacyFedRidge` only."""
+        raise TypeError(
+            "fedridge_flwr.FedRidge is for the message API: call "
+            "FedRidge(...).start(grid=grid) in @app.main(). With ServerAppComponents "
+            "or server_fn use fedridge_flwr.LegacyFedRidge."
+        )
 
 
 class _NodeNames:
@@ -625,10 +551,6 @@ class _NodeNames:
         known = self._by_request.get(reply.metadata.reply_to_message_id)
         by_superlink = reply.has_error() and source == str(SUPERLINK_NODE_ID)
         return known if known == source or by_superlink else None
-
-
-def _messages(content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
-    return [Message(content, dst_node_id=node, message_type=kind) for node in nodes]
 
 
 def _keep(

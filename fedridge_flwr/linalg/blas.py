@@ -9,6 +9,8 @@ each other: two products of 0.1 ms in a row can take 8 ms.
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +18,7 @@ from functools import cache
 
 from threadpoolctl import LibController, ThreadpoolController
 
-__all__ = ["blas_threads", "blas_workers", "one_blas_thread"]
+__all__ = ["blas_threads", "blas_workers", "keep_to_own_cores", "one_blas_thread"]
 
 _one_at_a_time = threading.Lock()
 
@@ -67,3 +69,36 @@ def _libraries() -> list[LibController]:
         ThreadpoolController().select(user_api="blas").lib_controllers
     )
     return controllers
+
+
+@cache
+def keep_to_own_cores() -> int | None:
+    """Limit BLAS to the cores that Ray gave this actor, once; elsewhere do nothing.
+
+    Ray does it by itself unless OMP_NUM_THREADS is set, as it is on many clusters.
+    Then every client of a simulation would use all cores, and they would take them
+    from each other. Threads are only ever made fewer.
+
+    Returns
+    -------
+    int or None
+        Threads that BLAS may use, or None where this is not a Ray actor.
+    """
+    cores = _cores_of_actor()
+    if cores is None:
+        return None
+    allowed = max(1, math.floor(cores))
+    for library in ThreadpoolController().lib_controllers:
+        if library.get_num_threads() > allowed:
+            library.set_num_threads(allowed)
+    return allowed
+
+
+def _cores_of_actor() -> float | None:
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    context = ray.get_runtime_context()
+    if context.get_actor_id() is None:
+        return None
+    return float(context.get_assigned_resources().get("CPU", 1.0))

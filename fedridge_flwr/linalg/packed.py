@@ -20,6 +20,7 @@ __all__ = [
     "diagonal_positions",
     "from_upper",
     "lower_half",
+    "packed_length",
     "upper_triangle",
 ]
 
@@ -72,3 +73,15 @@ def diagonal_positions(width: int) -> NDArray[np.int64]:
 def add_square(packed: Array, vector: Array, factor: float) -> None:
     """Add factor * v v' to a triangle, in place."""
     dspr(len(vector), factor, vector, packed, lower=1, overwrite_ap=1)
+
+
+def packed_length(n_features: int, n_targets: int) -> int:
+    """Return how many numbers weight, means and co-moments of [X Y] are.
+
+    Examples
+    --------
+    >>> packed_length(100, 1)
+    5253
+    """
+    width = n_features + n_targets
+    return (1 + width) * (2 + width) // 2

@@ -6,8 +6,7 @@ rows -> `Opening` -> wire -> `System` -> `ConjugateSteps` -> directions -> wire 
 
 from __future__ import annotations
 
-from .opening import Opening
-from .openings import Openings
+from .opening import Opening, Openings
 from .products import centred_product
 from .steps import ConjugateSteps
 from .system import System

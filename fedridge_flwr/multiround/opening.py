@@ -7,9 +7,10 @@ to length one and it travels as int8.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from .._checks import check_numbers
 from .._types import Array
 from ..data.rows import Rows
+from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
 from ..linalg.pivoted import (
     Order,
@@ -27,12 +29,13 @@ from ..linalg.pivoted import (
     packed_factor,
     trapezoid_places,
 )
-from ..statistics.sufficient import SufficientStatistics, hash_names
+from ..statistics.running_total import check_mergeable
+from ..statistics.sufficient import SufficientStatistics
 from ..statistics.validity import SMALLEST_SQUARE, check_diagonal, check_weight
 from .int8 import BLOCK, Codes, Scales, dequantise, n_blocks, quantise
 from .products import FirstMoments, centred_rows, first_moments
 
-__all__ = ["Opening", "head_length"]
+__all__ = ["Opening", "Openings", "head_length"]
 
 _ROUNDING = 1e-6
 _NORM_ROUNDING = 1e-3
@@ -117,7 +120,7 @@ class RoughFactor:
 
 
 @dataclass(frozen=True, eq=False)
-class Opening:
+class Opening(HasSchema):
     """Exact first moments of one client's rows, and their factor as int8.
 
     Attributes
@@ -128,8 +131,8 @@ class Opening:
         Weight, means, variances and moments.
     factor : RoughFactor or None
         The factor, if there is one.
-    feature_names, feature_hash, feature_map, n_features_in
-        The schema, as in `SufficientStatistics`.
+    schema : Schema
+        The columns.
 
     Examples
     --------
@@ -144,34 +147,25 @@ class Opening:
 
     count: int
     moments: FirstMoments
+    schema: Schema
     factor: RoughFactor | None = None
-    feature_names: tuple[str, ...] | None = None
-    feature_hash: str | None = None
-    feature_map: str | None = None
-    n_features_in: int | None = None
 
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        return int(self.moments.moment.shape[0])
+    form: ClassVar[str] = "opening"
+    rounding: ClassVar[float] = 0.0
 
-    @property
-    def n_targets(self) -> int:
-        """Number of targets t."""
-        return int(self.moments.moment.shape[1])
+    def start_total(self) -> Openings:
+        """Return what is known of several openings, beginning with this one."""
+        return Openings(self)
+
+    def scale(self) -> tuple[float, Array, Array]:
+        """Return weight, means and sums of squared deviations of all columns."""
+        return self.moments.weight, self.moments.means, self.moments.variances
 
     @classmethod
     def from_rows(cls, rows: Rows, *, factor: bool = True) -> Opening:
         """Return the opening of rows, with or without a factor."""
         moments = first_moments(rows)
-        found = cls(
-            rows.n_rows,
-            moments,
-            feature_names=rows.feature_names,
-            feature_hash=hash_names(rows.feature_names),
-            feature_map=rows.map_fingerprint,
-            n_features_in=rows.n_features_in,
-        )
+        found = cls(rows.n_rows, moments, rows.schema)
         if not factor:
             return found
         return replace(found, factor=RoughFactor.of(*_unit_factor(rows, moments)))
@@ -205,38 +199,31 @@ class Opening:
     @classmethod
     def from_arrays(
         cls,
-        arrays: list[NDArray[Any]],
-        n_features: int,
-        n_targets: int,
-        *,
+        arrays: Sequence[NDArray[Any]],
+        schema: Schema,
         count: int,
+        *,
         factor: bool,
-        feature_names: Any = None,
-        feature_hash: str | None = None,
-        feature_map: str | None = None,
-        n_features_in: int | None = None,
     ) -> Opening:
         """Put `to_arrays` together again; everything is checked, nothing trusted.
 
         Parameters
         ----------
-        arrays : list of ndarray
+        arrays : sequence of ndarray
             The head, and those of the factor.
-        n_features, n_targets : int
-            d and t.
+        schema : Schema
+            The columns.
         count : int
             Number of rows.
         factor : bool
             Whether a factor was asked for.
-        feature_names, feature_hash, feature_map, n_features_in
-            The schema.
 
         Raises
         ------
         StatisticsError
             If no rows can have this opening.
         """
-        d, t = n_features, n_targets
+        d, t = schema.n_features, schema.n_targets
         if len(arrays) != (4 if factor else 1):
             raise StatisticsError(
                 f"an opening has {4 if factor else 1} array(s), got {len(arrays)}."
@@ -247,14 +234,7 @@ class Opening:
         means, variances, moment = np.split(head[1:], [width, 2 * width])
         moments = FirstMoments(float(head[0]), means, variances, moment.reshape(d, t))
         _check_moments(moments, count)
-        found = cls(
-            count,
-            moments,
-            feature_names=None if feature_names is None else tuple(feature_names),
-            feature_hash=hash_names(feature_names) or feature_hash,
-            feature_map=feature_map,
-            n_features_in=d if feature_map is None else n_features_in,
-        )
+        found = cls(count, moments, schema)
         if not factor:
             return found
         rough = RoughFactor.from_arrays(arrays[1], arrays[2], arrays[3], d, count)
@@ -264,6 +244,35 @@ class Opening:
         if (np.abs(lengths - (found.deviations > 0)) > slack).any():
             raise StatisticsError("the factor does not have the variances it should.")
         return replace(found, factor=rough)
+
+
+class Openings(HasSchema):
+    """What is known of several openings together.
+
+    The openings themselves are kept apart, by client, so that one that drops out can be
+    taken out again.
+    """
+
+    form: ClassVar[str] = "opening"
+
+    def __init__(self, first: Opening) -> None:
+        self.schema, self.count = first.schema, first.count
+
+    def add(self, part: Opening) -> None:
+        """Count one more opening."""
+        check_mergeable(self.schema, part.schema)
+        self.schema = self.schema.with_names_of(part.schema)
+        self.count += part.count
+
+    def __add__(self, other: Openings) -> Openings:
+        """Return what is known of both."""
+        self.schema = self.schema.with_names_of(other.schema)
+        self.count += other.count
+        return self
+
+    def total(self) -> Openings:
+        """Return itself: there is nothing to add up."""
+        return self
 
 
 def head_length(n_features: int, n_targets: int) -> int:

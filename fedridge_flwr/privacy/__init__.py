@@ -12,7 +12,6 @@ from typing import Any
 
 from ..data.rows import as_numbers, check_rows
 from ..errors import PrivacyError
-from ..statistics.sufficient import hash_names
 from .accounting import compose, delta_of, epsilon_of, noise_multiplier
 from .gaussian_sampler import RandomBytes, discrete_gaussian
 from .ledger import PrivacyLedger
@@ -101,6 +100,5 @@ def private_statistics(
         sums=sums,
         privacy=privacy,
         bounds=privacy.bounds(rows.n_features, rows.n_targets, fit_intercept),
-        feature_hash=hash_names(rows.feature_names),
-        feature_names=rows.feature_names,
+        schema=rows.schema,
     )

@@ -17,9 +17,9 @@ from ..errors import PrivacyError
 from .ledger import PrivacyLedger
 from .mechanism import RELATIONS, DifferentialPrivacy
 from .policy import PrivacyPolicy
-from .release import Question, RowsSeen, check_question, make_release
+from .release import ReleaseQuestion, RowsSeen, check_question, make_release
 
-__all__ = ["Curator", "Past", "Request"]
+__all__ = ["Curator", "Past", "ReleaseRequest"]
 
 Past = MutableMapping[str, Array]
 """What was answered in this run, by question; it must outlive a lost message."""
@@ -29,7 +29,7 @@ _RELEASE = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
-class Request:
+class ReleaseRequest:
     """One question of one fit.
 
     Parameters
@@ -40,14 +40,14 @@ class Request:
         What the fit promises.
     intercept : bool
         Whether the constant feature is part of the release.
-    question : Question
+    question : ReleaseQuestion
         What is asked in this round.
     """
 
     release: str
     privacy: DifferentialPrivacy
     intercept: bool
-    question: Question
+    question: ReleaseQuestion
 
     def __post_init__(self) -> None:
         """Refuse what is not a request."""
@@ -112,7 +112,7 @@ class Curator:
         if self.policy is None and self.ledger is not None:
             self.policy = PrivacyPolicy(self.ledger.max_epsilon, self.ledger.max_delta)
 
-    def answer(self, request: Request, rows: Rows) -> Array:
+    def answer(self, request: ReleaseRequest, rows: Rows) -> Array:
         """Return the release, made now or before."""
         self.agree(request)
         if request.key in self.past:
@@ -149,7 +149,7 @@ class Curator:
                 "told of the same rows would break its promise."
             )
 
-    def agree(self, request: Request) -> None:
+    def agree(self, request: ReleaseRequest) -> None:
         """Raise the reason why a question is not answered, if there is one.
 
         It is asked before rows are loaded, so that whoever gets no answer does not

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
+from typing import ClassVar
 
 import numpy as np
 
 from .._text import counted
 from .._types import Array
+from ..data.schema import HasSchema, Schema
 from ..errors import PrivacyError, StatisticsError
 from ..linalg.packed import diagonal_positions, from_upper
+from ..statistics.running_total import RunningSum
 from .clipping import LENGTH, Bounds
 from .gaussian_sampler import RandomBytes
 from .mechanism import DifferentialPrivacy
@@ -27,7 +29,7 @@ _UNLIKELY = 40.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PrivateStatistics:
+class PrivateStatistics(HasSchema):
     """Noisy sums of clipped rows, merged by addition: ``G = Σ a aᵀ``, ``h = Σ a bᵀ``.
 
     With an intercept, rows carry a constant as their last feature, so that G holds the
@@ -48,14 +50,10 @@ class PrivateStatistics:
         Round of the answer.
     n_clients : int
         Answers in the sum.
-    feature_hash, feature_names
-        Schema of the columns, where known.
+    schema : Schema, optional
+        The columns.
     server_noise : bool
         Whether a trusted server has added the noise.
-    feature_map : str or None
-        Fingerprint of the feature map the rows went through.
-    n_features_in : int or None
-        Number of raw columns, where there is a map and it is known.
 
     Examples
     --------
@@ -75,14 +73,18 @@ class PrivateStatistics:
     bounds: Bounds
     server_round: int = 1
     n_clients: int = 1
-    feature_hash: str | None = None
-    feature_names: Sequence[str] | None = None
+    schema: Schema = field(default=None)  # type: ignore[assignment]
     server_noise: bool = False
-    feature_map: str | None = None
-    n_features_in: int | None = None
+
+    form: ClassVar[str] = "private"
+    # Rounding on the wire is covered by the noise.
+    rounding: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a release, whoever sent it."""
+        if self.schema is None:
+            columns = Schema(self.bounds.n_features, self.bounds.n_targets)
+            object.__setattr__(self, "schema", columns)
         expected = self.layout.length
         if self.sums.shape != (expected,) or self.sums.dtype != np.float64:
             raise StatisticsError(
@@ -114,20 +116,9 @@ class PrivateStatistics:
         """How the sums are packed."""
         return Layout(self.privacy, self.bounds, self.server_round)
 
-    @property
-    def n_features(self) -> int:
-        """Number of features d, without the constant."""
-        return self.bounds.n_features
-
-    @property
-    def n_targets(self) -> int:
-        """Number of targets t."""
-        return self.bounds.n_targets
-
-    @property
-    def rounding(self) -> float:
-        """Always 0, since nothing is rounded on the wire that noise does not cover."""
-        return 0.0
+    def start_total(self) -> RunningSum:
+        """Return a running total that begins with this release."""
+        return RunningSum(self, has_count=False)
 
     # ---- merging -----------------------------------------------------------------
 
@@ -146,6 +137,7 @@ class PrivateStatistics:
         return replace(
             self,
             sums=self.sums + other.sums,
+            schema=self.schema.with_names_of(other.schema),
             n_clients=self.n_clients + other.n_clients,
         )
 

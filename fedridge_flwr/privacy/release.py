@@ -19,7 +19,7 @@ from .experimental.residuals import residual_sums
 from .gaussian_sampler import LARGEST_SD, RandomBytes, discrete_gaussian
 from .mechanism import DifferentialPrivacy
 
-__all__ = ["Layout", "Question", "RowsSeen", "check_question", "make_release"]
+__all__ = ["Layout", "ReleaseQuestion", "RowsSeen", "check_question", "make_release"]
 
 # So many products of two grid lengths fit into an int64, with room for the noise.
 _INT64_ROWS = 2**21
@@ -27,7 +27,7 @@ _MANY_CHANGED = 0.2
 
 
 @dataclass(frozen=True)
-class Question:
+class ReleaseQuestion:
     """What the server wants to know in one round, apart from the privacy.
 
     Parameters
@@ -142,7 +142,7 @@ def make_release(
     privacy: DifferentialPrivacy,
     *,
     intercept: bool,
-    question: Question | None = None,
+    question: ReleaseQuestion | None = None,
     source: RandomBytes = os.urandom,
     seen: RowsSeen | None = None,
 ) -> Array:
@@ -156,14 +156,14 @@ def make_release(
         Bounds and noise.
     intercept : bool
         Whether the constant feature is part of the release.
-    question : Question, optional
+    question : ReleaseQuestion, optional
         What is asked in this round; by default the one-shot release.
     source : callable
         Random bytes; anything but the operating system's are for tests.
     seen : RowsSeen, optional
         Filled with what happened to the rows.
     """
-    question = question or Question()
+    question = question or ReleaseQuestion()
     layout = check_question(rows, privacy, intercept=intercept, question=question)
     sums = _sums(rows, layout, question, seen or RowsSeen())
     if privacy.client_part > 0:
@@ -172,7 +172,11 @@ def make_release(
 
 
 def check_question(
-    rows: Rows, privacy: DifferentialPrivacy, *, intercept: bool, question: Question
+    rows: Rows,
+    privacy: DifferentialPrivacy,
+    *,
+    intercept: bool,
+    question: ReleaseQuestion,
 ) -> Layout:
     """Return the layout of an answer, or raise what is wrong with the question.
 
@@ -202,7 +206,7 @@ def check_question(
 
 
 def _sums(
-    rows: Rows, layout: Layout, question: Question, seen: RowsSeen
+    rows: Rows, layout: Layout, question: ReleaseQuestion, seen: RowsSeen
 ) -> NDArray[Any]:
     total: NDArray[Any] = np.zeros(layout.length, dtype=np.int64)
     ahead = 0
@@ -225,7 +229,7 @@ def _sums(
 
 
 def _block_sum(
-    name: str, grid: GridRows, layout: Layout, question: Question
+    name: str, grid: GridRows, layout: Layout, question: ReleaseQuestion
 ) -> NDArray[Any]:
     if name == "gram":
         return upper_triangle(grid.X.T @ grid.X)

@@ -20,7 +20,8 @@ from ..data.rows import Rows, check_rows
 from ..errors import DataError, SingularSystemError, StatisticsError
 from ..features import FeatureMap, map_rows
 from ..linalg.shifted import solve_refined
-from ..statistics.sufficient import RunningTotal, SufficientStatistics
+from ..statistics.running_total import RunningTotal
+from ..statistics.sufficient import SufficientStatistics
 from .solve import NormalEquations, normal_equations, solve_equations
 
 __all__ = [

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..data.rows import Rows
+from ..data.schema import Schema
 from ..errors import ProtocolError
 from .float32 import from_compact, to_compact
 from .sufficient import SufficientStatistics
@@ -44,7 +44,7 @@ _TRAPEZOID = {"float64": "factor", "float32": "factor-float32"}
 
 KINDS: Mapping[str, _Kind] = {
     "centred": _Kind(
-        ("statistics",), "one array of statistics", SufficientStatistics.from_array
+        ("statistics",), "one array of statistics", SufficientStatistics.unpack
     ),
     "centred-float32": _Kind(
         ("head", "correlations"), "two arrays of float32 statistics", from_compact
@@ -84,37 +84,31 @@ def encode_rows(rows: Rows, dtype: str = "float64") -> Encoded:
     Examples
     --------
     >>> from fedridge_flwr.data.rows import check_rows
+    >>> import numpy as np
     >>> few = encode_rows(check_rows(np.eye(3, 50), np.arange(3.0)))
     >>> few.kind, {name: array.size for name, array in few.arrays.items()}
     ('factor', {'head': 52, 'order': 51, 'factor': 101})
     """
-    filled = rows.n_rows if rows.weight is None else np.count_nonzero(rows.weight)
-    if fewer_numbers(int(filled), rows.n_features, rows.n_targets, dtype):
+    if fewer_numbers(rows.n_filled, rows.n_features, rows.n_targets, dtype):
         return _encoded(_TRAPEZOID[dtype], to_trapezoid(rows, dtype), rows.n_rows)
     return encode(SufficientStatistics.from_rows(rows), dtype)
 
 
 def decode(
-    kind: str,
-    arrays: Sequence[NDArray[Any]],
-    n_features: int,
-    n_targets: int = 1,
-    **beside: Any,
+    kind: str, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> SufficientStatistics:
     """Return the statistics in arrays of a known kind; nothing in them is trusted.
-
-    What is `beside` them is passed on: count, feature_names, feature_hash.
 
     Examples
     --------
     >>> stats = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0])
-    >>> decode("centred", [stats.to_array()], 1).count
+    >>> decode("centred", [stats.to_array()], stats.schema, 2).count
     2
     """
     known = KINDS[kind]
     if len(arrays) != len(known.arrays):
         raise ProtocolError(f"expected {known.words}, got {len(arrays)}.")
-    return known.decode(*arrays, n_features, n_targets, **beside)
+    return known.decode(*arrays, schema, count)
 
 
 def _encoded(kind: str, arrays: Sequence[NDArray[Any]], count: int) -> Encoded:

@@ -8,7 +8,6 @@ features shifted by 1e6 or scaled by 1e30 lose no more than others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 
 from .._checks import check_numbers
 from .._types import Array
+from ..data.schema import Schema
 from ..errors import StatisticsError
-from ..linalg.packed import diagonal_positions
-from .sufficient import SufficientStatistics, packed_length
+from ..linalg.packed import diagonal_positions, packed_length
+from .sufficient import SufficientStatistics
 
 __all__ = ["ROUNDING", "WIRE_DTYPES", "from_compact", "to_compact"]
 
@@ -72,14 +72,8 @@ def to_compact(stats: SufficientStatistics) -> tuple[Array, NDArray[np.float32]]
 def from_compact(
     head: Any,
     correlations: Any,
-    n_features: int,
-    n_targets: int = 1,
-    *,
+    schema: Schema,
     count: int | None = None,
-    feature_names: Sequence[str] | None = None,
-    feature_hash: str | None = None,
-    feature_map: str | None = None,
-    n_features_in: int | None = None,
 ) -> SufficientStatistics:
     """Put `to_compact` together again; everything is checked, nothing is trusted.
 
@@ -87,10 +81,10 @@ def from_compact(
     ----------
     head, correlations : ndarray
         As `to_compact` returns them.
-    n_features, n_targets : int
-        d and t.
-    count, feature_names, feature_hash, feature_map, n_features_in
-        As in `SufficientStatistics.from_array`.
+    schema : Schema
+        The columns.
+    count : int, optional
+        Number of rows, as in `SufficientStatistics.from_array`.
 
     Raises
     ------
@@ -100,11 +94,11 @@ def from_compact(
     Examples
     --------
     >>> stats = SufficientStatistics.from_data([[1.0], [3.0], [4.0]], [2.0, 4.0, 3.0])
-    >>> back = from_compact(*to_compact(stats), 1, 1)
+    >>> back = from_compact(*to_compact(stats), stats.schema)
     >>> (back.variances == stats.variances).all().item(), back.rounding
     (True, 5.960464477539063e-08)
     """
-    width = n_features + n_targets
+    width = schema.n_features + schema.n_targets
     head = check_numbers(head, np.float64, 1 + 2 * width, "weight, means and variances")
     correlations = check_numbers(
         correlations, np.float32, width * (width - 1) // 2, "correlations"
@@ -117,7 +111,7 @@ def from_compact(
     beyond = int((np.abs(correlations) > _LARGEST_CORRELATION).sum())
     if beyond:
         raise StatisticsError(f"correlations above 1: {beyond} of {correlations.size}.")
-    packed = np.empty(packed_length(n_features, n_targets))
+    packed = np.empty(packed_length(schema.n_features, schema.n_targets))
     packed[: 1 + width] = head[: 1 + width]
     triangle = packed[1 + width :]
     places = diagonal_positions(width)
@@ -125,17 +119,7 @@ def from_compact(
     above[places] = False
     triangle[places] = variances
     triangle[above] = correlations * _products(np.sqrt(variances))
-    return SufficientStatistics.from_array(
-        packed,
-        n_features,
-        n_targets,
-        count=count,
-        feature_names=feature_names,
-        feature_hash=feature_hash,
-        rounding=ROUNDING,
-        feature_map=feature_map,
-        n_features_in=n_features_in,
-    )
+    return SufficientStatistics.unpack(packed, schema, count, ROUNDING)
 
 
 def _products(deviations: Array) -> Array:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .._types import Array
+from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
 from ..linalg.packed import from_upper, upper_triangle
-from .sufficient import SufficientStatistics, check_count, map_difference
+from .running_total import RunningSum, check_mergeable
+from .sufficient import SufficientStatistics
 from .validity import (
     LARGEST,
     SMALLEST_SQUARE,
+    check_count,
     check_moments,
     check_rank,
     check_symmetric,
@@ -23,7 +26,7 @@ __all__ = ["PlainStatistics"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PlainStatistics:
+class PlainStatistics(HasSchema):
     """Gram matrix ``G = X'X`` and moments ``h = X'Y``, merged by addition.
 
     This is what Algorithm 1 of the paper sends. It solves the problem without
@@ -45,10 +48,8 @@ class PlainStatistics:
         How many contributions were merged.
     rounding : float
         How far each correlation may be off, as in `SufficientStatistics`.
-    feature_map : str or None
-        Fingerprint of the feature map the rows went through.
-    n_features_in : int or None
-        Number of raw columns, where it is known.
+    schema : Schema
+        The columns; names never travel in the plain form.
 
     Examples
     --------
@@ -65,10 +66,11 @@ class PlainStatistics:
     count: int
     gram: Array
     moment: Array
+    schema: Schema
     n_clients: int = 1
     rounding: float = 0.0
-    feature_map: str | None = None
-    n_features_in: int | None = None
+
+    form: ClassVar[str] = "plain"
 
     @classmethod
     def from_arrays(cls, gram: Any, moment: Any, count: int) -> PlainStatistics:
@@ -113,7 +115,7 @@ class PlainStatistics:
         longest = np.sqrt(LARGEST) * np.sqrt(np.diagonal(full) + SMALLEST_SQUARE)
         if (np.abs(moment) > longest[:, None]).any():
             raise StatisticsError("h is not zero where the features in G are.")
-        return cls(count=count, gram=full, moment=moment)
+        return cls(count, full, moment, Schema(*moment.shape))
 
     @classmethod
     def from_statistics(cls, stats: SufficientStatistics) -> PlainStatistics:
@@ -130,21 +132,14 @@ class PlainStatistics:
             moment=stats.moment,
             n_clients=stats.n_clients,
             rounding=stats.rounding,
-            feature_map=stats.feature_map,
-            n_features_in=stats.n_features_in,
+            schema=stats.schema.unnamed,
         )
 
     def __add__(self, other: object) -> PlainStatistics:
         """Merge: G and h add up."""
         if not isinstance(other, PlainStatistics):
             return NotImplemented
-        if self.moment.shape != other.moment.shape:
-            raise StatisticsError(
-                f"h of shape {self.moment.shape} on one side, {other.moment.shape} on "
-                "the other: bring every client to the same columns."
-            )
-        if self.feature_map != other.feature_map:
-            raise StatisticsError(map_difference(self.feature_map, other.feature_map))
+        check_mergeable(self.schema, other.schema)
         return replace(
             self,
             count=self.count + other.count,
@@ -161,19 +156,17 @@ class PlainStatistics:
         return NotImplemented
 
     @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        return int(self.moment.shape[0])
+    def nbytes(self) -> int:
+        """Memory that the statistics take."""
+        return self.gram.nbytes
 
-    @property
-    def n_targets(self) -> int:
-        """Number of targets t."""
-        return int(self.moment.shape[1])
+    def start_total(self) -> RunningSum:
+        """Return a running total that begins with these statistics."""
+        return RunningSum(self)
 
-    @property
-    def feature_names(self) -> None:
-        """Always None, since names never travel in the plain form."""
-        return None
+    def scale(self) -> tuple[float, None, Array]:
+        """Return the number of rows, no means, and sums of squares of the features."""
+        return float(self.count), None, np.diagonal(self.gram)
 
     def __repr__(self) -> str:
         """Show what was counted, not the numbers."""

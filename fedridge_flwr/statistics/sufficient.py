@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .._text import counted
 from .._types import Array
 from ..data.rows import Rows, check_rows
+from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
 from ..features import FeatureMap, map_rows
 from ..linalg.packed import diagonal_positions, from_upper
-from .moments import Moments, merge, moments_of, remove
-from .validity import check_moments, check_rank, check_weight
-
-__all__ = ["RunningTotal", "SufficientStatistics", "hash_names", "packed_length"]
-
-_MIXED = (
-    "Statistics merge only over the same columns in the same order; "
-    "bring every client to one schema."
+from .moments import Moments, moments_of, remove
+from .running_total import RunningTotal, check_mergeable
+from .validity import (
+    check_count,
+    check_moments,
+    check_packed,
+    check_rank,
+    check_weight,
 )
+
+__all__ = ["SufficientStatistics"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SufficientStatistics:
+class SufficientStatistics(HasSchema):
     """Count, weight, means and centred co-moments of the rows [X Y].
 
     The statistics of some rows determine their ridge regression exactly, for every
@@ -57,14 +56,9 @@ class SufficientStatistics:
         Weighted means of [X Y].
     triangle : ndarray
         Upper triangle of `comoment`, row by row: what is kept, merged and sent.
-    n_features : int
-        Number of features d.
-    n_targets : int
-        Number of targets t.
-    feature_names : tuple of str or None
-        Names of the features, where known.
-    feature_hash : str or None
-        Hash of the names, known also where the names themselves are not.
+    schema : Schema
+        The columns; `n_features`, `n_targets`, `feature_names`, `feature_hash`,
+        `feature_map` and `n_features_in` are its fields.
     n_clients : int
         How many contributions were merged.
     means_low : ndarray of shape (d + t,), optional
@@ -74,11 +68,6 @@ class SufficientStatistics:
         How far each correlation may be off: 6e-8 where some of the rows came as
         float32, 1.2e-7 where they came as a factor in float32 (clients with fewer rows
         than features), otherwise 0.
-    feature_map : str or None
-        Fingerprint of the feature map the rows went through. The d features are then
-        the mapped ones, the names those of the raw columns.
-    n_features_in : int or None
-        Number of raw columns; d without a map, None where it was not told.
 
     Notes
     -----
@@ -116,20 +105,15 @@ class SufficientStatistics:
     total_weight: float
     means: Array
     triangle: Array
-    n_features: int
-    n_targets: int
-    feature_names: tuple[str, ...] | None = None
-    feature_hash: str | None = None
+    schema: Schema
     n_clients: int = 1
     means_low: Array | None = None
     rounding: float = 0.0
-    feature_map: str | None = None
-    n_features_in: int | None = None
+
+    form: ClassVar[str] = "full"
 
     def __post_init__(self) -> None:
         """Freeze the arrays: statistics share them when nothing has to be added."""
-        if self.feature_map is None:
-            object.__setattr__(self, "n_features_in", self.n_features)
         self.means.setflags(write=False)
         self.triangle.setflags(write=False)
 
@@ -190,15 +174,20 @@ class SufficientStatistics:
         rows : Rows
             Checked rows, perhaps behind a feature map.
         """
+        # Values are checked through their sums: only when those are not finite is it
+        # worth looking at every value to say which.
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = moments_of(rows)
+        if not (np.isfinite(total.triangle).all() and np.isfinite(total.mean).all()):
+            rows.refuse_bad_values()
+        return cls.of_moments(total, count=rows.n_rows, schema=rows.schema)
+
+    @classmethod
+    def of_moments(cls, moments: Moments, **fields: Any) -> SufficientStatistics:
+        """Return the statistics that have these moments, and these other fields."""
+        weight, mean, triangle, low = moments
         return cls(
-            count=rows.n_rows,
-            feature_names=rows.feature_names,
-            feature_hash=hash_names(rows.feature_names),
-            n_features=rows.n_features,
-            n_targets=rows.n_targets,
-            feature_map=rows.map_fingerprint,
-            n_features_in=rows.n_features_in,
-            **_fields(_accumulate(rows)),
+            total_weight=weight, means=mean, triangle=triangle, means_low=low, **fields
         )
 
     @classmethod
@@ -244,7 +233,7 @@ class SufficientStatistics:
                 )
             part = cls.from_rows(map_rows(check_rows(*batch), feature_map))
             if total is None:
-                total = RunningTotal(part)
+                total = part.start_total()
             else:
                 total.add(part)
         if total is None:
@@ -259,14 +248,9 @@ class SufficientStatistics:
         """Merge: the statistics of both sets of rows together."""
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
-        self._check_mergeable(other)
-        return replace(
-            _better_named(self, other),
-            count=self.count + other.count,
-            n_clients=self.n_clients + other.n_clients,
-            rounding=_joint_rounding(self, other),
-            **_fields(merge(self._moments(), other._moments())),
-        )
+        total = self.start_total()
+        total.add(other)
+        return total.total()
 
     def __radd__(self, other: object) -> SufficientStatistics:
         """Let ``sum([...])`` start from 0."""
@@ -278,7 +262,7 @@ class SufficientStatistics:
         """Remove: the statistics of the rows of `self` that are not in `other`."""
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
-        self._check_mergeable(other)
+        check_mergeable(self.schema, other.schema)
         count = self.count - other.count
         weight = self.total_weight - other.total_weight
         rounding = 1e-12 * self.total_weight
@@ -291,17 +275,21 @@ class SufficientStatistics:
         if weight <= rounding:
             rest = Moments.zero(self.means.size)
         elif other.total_weight == 0.0:
-            rest = self._moments()
+            rest = self.moments
         else:
-            rest = remove(self._moments(), other._moments())
+            rest = remove(self.moments, other.moments)
             _refuse_negative_variances(rest.triangle, self.triangle, self.means.size)
-        return replace(
-            self,
+        return self.of_moments(
+            rest,
             count=count,
+            schema=self.schema,
             n_clients=max(self.n_clients - other.n_clients, 0),
             rounding=max(self.rounding, other.rounding),
-            **_fields(rest),
         )
+
+    def start_total(self) -> RunningTotal:
+        """Return a running total that begins with these statistics."""
+        return RunningTotal(self)
 
     def with_feature_names(self, names: Sequence[str]) -> SufficientStatistics:
         """Return the same statistics under these names of the raw columns.
@@ -323,14 +311,8 @@ class SufficientStatistics:
         >>> stats.with_feature_names(["age", "bmi"]).feature_names
         ('age', 'bmi')
         """
-        if self.n_features_in not in (None, len(names)):
-            raise StatisticsError(
-                f"{len(names)} feature names for {self.n_features_in} features."
-            )
-        digest = hash_names(names)
-        if self.feature_hash not in (None, digest):
-            raise StatisticsError("the feature names do not match their hash.")
-        return replace(self, feature_names=tuple(names), feature_hash=digest)
+        schema = replace(self.schema, feature_names=tuple(names))
+        return replace(self, schema=schema)
 
     # ---- views ----------------------------------------------------------------
 
@@ -410,12 +392,7 @@ class SufficientStatistics:
         >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 5.0]).to_array()
         array([2. , 2. , 3.5, 2. , 3. , 4.5])
         """
-        width = self.means.size
-        packed = np.empty(packed_length(self.n_features, self.n_targets))
-        packed[0] = self.total_weight
-        packed[1 : 1 + width] = self.means
-        packed[1 + width :] = self.triangle
-        return packed
+        return np.concatenate([[self.total_weight], self.means, self.triangle])
 
     @classmethod
     def from_array(
@@ -425,11 +402,8 @@ class SufficientStatistics:
         n_targets: int = 1,
         *,
         count: int | None = None,
-        feature_names: Sequence[str] | None = None,
-        feature_hash: str | None = None,
         rounding: float = 0.0,
-        feature_map: str | None = None,
-        n_features_in: int | None = None,
+        **schema: Any,
     ) -> SufficientStatistics:
         """Unpack `to_array`; everything is checked, nothing in it is trusted.
 
@@ -443,16 +417,11 @@ class SufficientStatistics:
             Number of targets t.
         count : int, optional
             Number of rows; by default the total weight, which then must be whole.
-        feature_names : sequence of str, optional
-            Names of the features.
-        feature_hash : str, optional
-            Their hash, where the names are not known.
         rounding : float
             How far each correlation may be off.
-        feature_map : str, optional
-            Fingerprint of the feature map the rows went through.
-        n_features_in : int, optional
-            Number of raw columns, where there is a map and it is known.
+        **schema
+            Other fields of `schema`: feature_names, feature_hash, feature_map,
+            n_features_in.
 
         Raises
         ------
@@ -467,25 +436,27 @@ class SufficientStatistics:
         >>> (back.to_array() == stats.to_array()).all().item()
         True
         """
-        array = _check_packed(array, n_features, n_targets)
-        width = n_features + n_targets
+        columns = Schema(n_features, n_targets, **schema)
+        return cls.unpack(array, columns, count, rounding)
+
+    @classmethod
+    def unpack(
+        cls, array: Any, schema: Schema, count: int | None, rounding: float = 0.0
+    ) -> SufficientStatistics:
+        """Return the statistics in a packed vector of which nothing is trusted."""
+        array = check_packed(array, schema.n_features, schema.n_targets)
+        width = schema.n_features + schema.n_targets
         weight = float(array[0])
         stats = cls(
             count=check_count(count, weight),
             total_weight=weight,
             means=_own(array[1 : 1 + width]),
             triangle=_own(array[1 + width :]),
-            n_features=n_features,
-            n_targets=n_targets,
-            feature_hash=feature_hash,
+            schema=schema,
             rounding=rounding,
-            feature_map=feature_map,
-            n_features_in=n_features_in,
         )
         stats._check_plausible()
-        return (
-            stats if feature_names is None else stats.with_feature_names(feature_names)
-        )
+        return stats
 
     # ---- internals ------------------------------------------------------------
 
@@ -497,29 +468,21 @@ class SufficientStatistics:
             f"{counted(self.n_targets, 'target')})"
         )
 
-    def _moments(self) -> Moments:
+    @property
+    def moments(self) -> Moments:
+        """Weight, means and co-moments as one tuple."""
         low = np.zeros_like(self.means) if self.means_low is None else self.means_low
         return Moments(self.total_weight, self.means, self.triangle, low)
 
-    def _check_mergeable(self, other: SufficientStatistics) -> None:
-        if self.n_features != other.n_features:
-            raise StatisticsError(
-                f"{self.n_features} features on one side, {other.n_features} on the "
-                f"other. {_MIXED}"
-            )
-        if self.n_targets != other.n_targets:
-            raise StatisticsError(
-                f"{self.n_targets} targets on one side, {other.n_targets} on the "
-                f"other. {_MIXED}"
-            )
-        if self.feature_map != other.feature_map:
-            raise StatisticsError(map_difference(self.feature_map, other.feature_map))
-        if None in (self.feature_hash, other.feature_hash):
-            return
-        if self.feature_hash != other.feature_hash:
-            raise StatisticsError(
-                f"{_name_difference(self.feature_names, other.feature_names)} {_MIXED}"
-            )
+    @property
+    def nbytes(self) -> int:
+        """Memory that the statistics take."""
+        return self.triangle.nbytes
+
+    def scale(self) -> tuple[float, Array, Array]:
+        """Return weight, means and sums of squared deviations of all columns."""
+        squares = self.triangle[diagonal_positions(self.means.size)]
+        return self.total_weight, self.means, squares
 
     def _check_plausible(self) -> None:
         moments = bool(self.triangle.any() or self.means.any())
@@ -529,168 +492,6 @@ class SufficientStatistics:
             raw = variances + self.total_weight * self.means**2
         check_moments(self.triangle, raw, "variances", self.rounding)
         check_rank(self.triangle, raw, max(self.count - 1, 0), self.rounding)
-
-
-class RunningTotal:
-    """The sum of statistics that arrive one after another, added up in place.
-
-    It is `sum`, without a new triangle for every addend.
-
-    Examples
-    --------
-    >>> a = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0])
-    >>> running = RunningTotal(a)
-    >>> running.add(a)
-    >>> running.total(), running.count
-    (SufficientStatistics(4 rows, 1 feature, 1 target), 4)
-    """
-
-    def __init__(self, first: SufficientStatistics) -> None:
-        self._known = first
-        moments = first._moments()
-        self._moments = moments._replace(triangle=moments.triangle.copy())
-        self.count, self._n_clients = first.count, first.n_clients
-        self._rounding = first.rounding if first.total_weight else 0.0
-
-    def add(self, part: SufficientStatistics) -> None:
-        """Add the statistics of other rows with the same columns."""
-        self._known._check_mergeable(part)
-        self._moments = merge(self._moments, part._moments(), in_place=True)
-        self.count += part.count
-        self._n_clients += part.n_clients
-        if part.total_weight:
-            self._rounding = max(self._rounding, part.rounding)
-        if self._known.feature_hash is None or self._known.feature_names is None:
-            self._known = _better_named(self._known, part)
-
-    def total(self) -> SufficientStatistics:
-        """Return the sum so far; what is added later does not change it."""
-        moments = self._moments._replace(triangle=self._moments.triangle.copy())
-        return replace(
-            self._known,
-            count=self.count,
-            n_clients=self._n_clients,
-            rounding=self._rounding,
-            **_fields(moments),
-        )
-
-
-def _joint_rounding(a: SufficientStatistics, b: SufficientStatistics) -> float:
-    return max((part.rounding for part in (a, b) if part.total_weight), default=0.0)
-
-
-def _better_named(
-    a: SufficientStatistics, b: SufficientStatistics
-) -> SufficientStatistics:
-    known = a if a.feature_hash is not None else b
-    names = a.feature_names or b.feature_names
-    return replace(
-        a,
-        feature_names=names,
-        feature_hash=known.feature_hash,
-        n_features_in=a.n_features_in or b.n_features_in,
-    )
-
-
-def check_count(count: Any, weight: float | None = None) -> int:
-    """Return a row count as an int; by default it is the weight, if that is whole."""
-    if count is None and weight is not None:
-        if weight != math.floor(weight):
-            raise StatisticsError(
-                f"the total weight {weight} is not a whole number: say how many "
-                "rows there are with count=."
-            )
-        count = int(weight)
-    try:
-        number = operator.index(count)
-    except TypeError:
-        raise StatisticsError(
-            f"the row count must be a whole number, got {count!r}."
-        ) from None
-    if number < 0:
-        raise StatisticsError(f"the row count is negative: {number}.")
-    return number
-
-
-def check_sizes(n_features: int, n_targets: int) -> int:
-    """Return the number of columns of [X Y]; there must be one of each at least."""
-    if n_features < 1 or n_targets < 1:
-        raise StatisticsError(
-            f"{n_features} features and {n_targets} targets: both must be 1 or more."
-        )
-    return n_features + n_targets
-
-
-def packed_length(n_features: int, n_targets: int) -> int:
-    """Return how many numbers `SufficientStatistics.to_array` packs.
-
-    Examples
-    --------
-    >>> packed_length(100, 1)
-    5253
-    """
-    width = n_features + n_targets
-    return (1 + width) * (2 + width) // 2
-
-
-def map_difference(left: str | None, right: str | None) -> str:
-    """Say that rows went through different feature maps, by their fingerprints."""
-    remedy = "Statistics merge only behind the same map; give every client the same."
-    if left is None or right is None:
-        return f"A feature map on one side, none on the other. {remedy}"
-    return (
-        "Different feature maps on both sides (kind, size, seed, parameters, or the "
-        f"random numbers of another NumPy). {remedy}"
-    )
-
-
-def hash_names(names: Sequence[str] | None) -> str | None:
-    """Return a short hash of feature names and their order, or None for None."""
-    if names is None:
-        return None
-    text = json.dumps(list(names), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _fields(moments: Moments) -> dict[str, Any]:
-    return {
-        "total_weight": moments.weight,
-        "means": moments.mean,
-        "triangle": moments.triangle,
-        "means_low": moments.mean_low,
-    }
-
-
-def _accumulate(rows: Rows) -> Moments:
-    # Values are checked through their sums: only when those are not finite is it
-    # worth looking at every value to say which.
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = moments_of(rows)
-        if np.isfinite(total.triangle).all() and np.isfinite(total.mean).all():
-            return total
-    rows.refuse_bad_values()
-    raise AssertionError("unreachable")
-
-
-def _check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
-    array: Array = np.asarray(packed)
-    check_sizes(n_features, n_targets)
-    if array.dtype != np.float64:
-        raise StatisticsError(f"packed statistics are float64, got {array.dtype}.")
-    expected = packed_length(n_features, n_targets)
-    if array.shape != (expected,):
-        raise StatisticsError(
-            f"packed statistics of {counted(n_features, 'feature')} and "
-            f"{counted(n_targets, 'target')} have {expected} numbers, got an array of "
-            f"shape {array.shape}."
-        )
-    # One pass says that all is well; only otherwise is it worth counting.
-    with np.errstate(over="ignore", invalid="ignore"):
-        well = math.isfinite(array.sum())
-    bad = 0 if well else int(np.count_nonzero(~np.isfinite(array)))
-    if bad:
-        raise StatisticsError(f"{bad} of {expected} numbers are NaN or infinite.")
-    return array
 
 
 def _own(part: Array) -> Array:
@@ -709,17 +510,3 @@ def _refuse_negative_variances(rest: Array, total: Array, width: int) -> None:
             "their rows were not part of the total."
         )
     rest[places] = np.maximum(rest[places], 0.0)
-
-
-def _name_difference(
-    left: tuple[str, ...] | None, right: tuple[str, ...] | None
-) -> str:
-    if left is None or right is None:
-        return "The feature names differ (their hashes are not equal)."
-    if sorted(left) == sorted(right):
-        return "The feature names are the same but in another order."
-    only_left = sorted(set(left) - set(right))[:4]
-    only_right = sorted(set(right) - set(left))[:4]
-    if not only_left and not only_right:
-        return "The feature names differ: some occur more often on one side."
-    return f"The feature names differ: {only_left} against {only_right}."

@@ -7,7 +7,6 @@ triangle of R'R.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 from .._checks import check_numbers
 from .._types import Array
 from ..data.rows import Rows
+from ..data.schema import Schema
 from ..errors import StatisticsError
-from ..linalg.packed import diagonal_positions, upper_triangle
+from ..linalg.packed import diagonal_positions, packed_length, upper_triangle
 from ..linalg.pivoted import (
     check_height,
     check_order,
@@ -27,13 +27,14 @@ from ..linalg.pivoted import (
     trapezoid_places,
 )
 from .float32 import ROUNDING
-from .sufficient import (
-    SufficientStatistics,
+from .sufficient import SufficientStatistics
+from .validity import (
     check_count,
+    check_diagonal,
+    check_factor_rank,
     check_sizes,
-    packed_length,
+    check_weight,
 )
-from .validity import check_diagonal, check_factor_rank, check_weight
 
 __all__ = [
     "FACTOR_ROUNDING",
@@ -164,15 +165,10 @@ def from_trapezoid(
     head: Any,
     order: Any,
     factor: Any,
-    n_features: int,
-    n_targets: int = 1,
+    schema: Schema,
+    count: int | None = None,
     *,
     dtype: str = "float64",
-    count: int | None = None,
-    feature_names: Sequence[str] | None = None,
-    feature_hash: str | None = None,
-    feature_map: str | None = None,
-    n_features_in: int | None = None,
 ) -> SufficientStatistics:
     """Return the statistics behind `to_trapezoid`; nothing that arrives is trusted.
 
@@ -183,12 +179,12 @@ def from_trapezoid(
     ----------
     head, order, factor : ndarray
         As `to_trapezoid` returns them.
-    n_features, n_targets : int
-        d and t.
+    schema : Schema
+        The columns.
+    count : int, optional
+        Number of rows, as in `SufficientStatistics.from_array`.
     dtype : {"float64", "float32"}
         Type of the factor.
-    count, feature_names, feature_hash, feature_map, n_features_in
-        As in `SufficientStatistics.from_array`.
 
     Raises
     ------
@@ -199,13 +195,13 @@ def from_trapezoid(
     --------
     >>> from fedridge_flwr.data.rows import check_rows
     >>> rows = check_rows([[1.0, 0.0, 5.0], [3.0, 4.0, 5.0]], [2.0, 4.0])
-    >>> from_trapezoid(*to_trapezoid(rows), 3).comoment.round(6)
+    >>> from_trapezoid(*to_trapezoid(rows), rows.schema).comoment.round(6)
     array([[2., 4., 0., 2.],
            [4., 8., 0., 4.],
            [0., 0., 0., 0.],
            [2., 4., 0., 2.]])
     """
-    width = check_sizes(n_features, n_targets)
+    width = check_sizes(schema.n_features, schema.n_targets)
     if width > WIDEST:
         raise StatisticsError(
             f"a factor of {width} columns, where {WIDEST} are read at most: a few "
@@ -231,19 +227,14 @@ def from_trapezoid(
     rounding = FACTOR_ROUNDING if rounded else 0.0
     if len(columns) >= count:  # n rows less their mean leave n - 1, besides rounding
         check_factor_rank(columns, variances, raw, max(count - 1, 0), rounding)
-    stats = SufficientStatistics(
+    return SufficientStatistics(
         count=count,
         total_weight=weight,
         means=means,
         triangle=triangle,
-        n_features=n_features,
-        n_targets=n_targets,
-        feature_hash=feature_hash,
+        schema=schema,
         rounding=rounding,
-        feature_map=feature_map,
-        n_features_in=n_features_in,
     )
-    return stats if feature_names is None else stats.with_feature_names(feature_names)
 
 
 def _centred(rows: Rows) -> tuple[Array, Array, float]:

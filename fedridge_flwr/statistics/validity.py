@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from typing import Any
+
 import numpy as np
 from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf, dpstrf
 
+from .._text import counted
 from .._types import Array
 from ..errors import StatisticsError
-from ..linalg.packed import diagonal_positions, lower_half
+from ..linalg.packed import diagonal_positions, lower_half, packed_length
 
 __all__ = [
     "LARGEST",
     "SMALLEST_SQUARE",
+    "check_count",
     "check_diagonal",
     "check_factor_rank",
     "check_moments",
+    "check_packed",
     "check_rank",
+    "check_sizes",
     "check_symmetric",
     "check_weight",
 ]
@@ -168,3 +176,54 @@ def _rounding_of(diagonal: Array, raw_diagonal: Array, rounding: float) -> Array
     # are not.
     found: Array = slack * diagonal + _ROUNDING**2 * raw_diagonal + SMALLEST_SQUARE
     return found
+
+
+def check_count(count: Any, weight: float | None = None) -> int:
+    """Return a row count as an int; by default it is the weight, if that is whole."""
+    if count is None and weight is not None:
+        if weight != math.floor(weight):
+            raise StatisticsError(
+                f"the total weight {weight} is not a whole number: say how many "
+                "rows there are with count=."
+            )
+        count = int(weight)
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise StatisticsError(
+            f"the row count must be a whole number, got {count!r}."
+        ) from None
+    if number < 0:
+        raise StatisticsError(f"the row count is negative: {number}.")
+    return number
+
+
+def check_sizes(n_features: int, n_targets: int) -> int:
+    """Return the number of columns of [X Y]; there must be one of each at least."""
+    if n_features < 1 or n_targets < 1:
+        raise StatisticsError(
+            f"{n_features} features and {n_targets} targets: both must be 1 or more."
+        )
+    return n_features + n_targets
+
+
+def check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
+    """Return a packed vector of the right length, all of it finite numbers."""
+    array: Array = np.asarray(packed)
+    check_sizes(n_features, n_targets)
+    if array.dtype != np.float64:
+        raise StatisticsError(f"packed statistics are float64, got {array.dtype}.")
+    expected = packed_length(n_features, n_targets)
+    if array.shape != (expected,):
+        raise StatisticsError(
+            f"packed statistics of {counted(n_features, 'feature')} and "
+            f"{counted(n_targets, 'target')} have {expected} numbers, got an array of "
+            f"shape {array.shape}."
+        )
+    # One pass says that all is well; only otherwise is it worth counting.
+    with np.errstate(over="ignore", invalid="ignore"):
+        well = math.isfinite(array.sum())
+    bad = 0 if well else int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        raise StatisticsError(f"{bad} of {expected} numbers are NaN or infinite.")
+    return array

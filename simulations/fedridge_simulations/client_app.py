@@ -27,8 +27,8 @@ from flwr.clientapp import ClientApp
 
 from fedridge_flwr.app.descent import gradient_steps
 from fedridge_flwr.flower import ridge_client_app
-from fedridge_flwr.flower.protocol.private_records import forget_releases
-from fedridge_flwr.flower.protocol.records import PROTOCOL_KEY
+from fedridge_flwr.flower.protocol.request_records import PROTOCOL_KEY
+from fedridge_flwr.flower.release_memory import forget_releases
 from fedridge_flwr.linalg.packed import upper_triangle
 
 from .cells import Cell

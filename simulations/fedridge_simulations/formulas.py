@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedridge_flwr.app.synthetic import NOISE_SD
-from fedridge_flwr.statistics.sufficient import packed_length
+from fedridge_flwr.linalg.packed import packed_length
 
 __all__ = [
     "break_even_rounds",

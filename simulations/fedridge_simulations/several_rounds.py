@@ -9,7 +9,6 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from fedridge_flwr import FedRidge
-from fedridge_flwr.federation.multiround_fit import RefineFit
 
 from .problem import Array
 
@@ -31,9 +30,9 @@ class WatchedFedRidge(FedRidge):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the answers, and show the coefficients."""
         found = super().aggregate_train(server_round, replies)
-        fit = self._fit
-        if fit.model is not None:
-            self._watch(np.asarray(fit.model.coef_))
-        elif isinstance(fit, RefineFit) and fit.steps is not None:
-            self._watch(fit.steps.solution[:, 0])
+        run = self._run
+        if run.model is not None:
+            self._watch(np.asarray(run.model.coef_))
+        elif run.round is not None and run.round.solution is not None:
+            self._watch(run.round.solution[:, 0])
         return found

@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from fits import aggregate
 from generators import assert_same_statistics, linear_rows, relative_error, split_rows
 from scipy import sparse
 from sklearn.base import clone
@@ -35,8 +36,8 @@ from fedridge_flwr import (
     solve_path,
 )
 from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.features import ColumnMoments, map_rows
-from fedridge_flwr.federation.aggregate import Fold
 from fedridge_flwr.regression.leave_client_out import held_out_models
 from fedridge_flwr.statistics.float32 import from_compact, to_compact
 
@@ -254,9 +255,9 @@ def test_a_map_is_a_map_and_there_is_one():
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (RandomFourierFeatures(60, gamma=0.1, seed=1), "Different feature maps"),
-        (RandomFourierFeatures(60, gamma=0.2), "Different feature maps"),
-        (GaussianProjection(60), "one side, none on the other"),
+        (RandomFourierFeatures(60, gamma=0.1, seed=1), "another feature map"),
+        (RandomFourierFeatures(60, gamma=0.2), "another feature map"),
+        (GaussianProjection(60), "a feature map against|no feature map against"),
     ],
 )
 def test_statistics_of_other_maps_do_not_merge(other, words):
@@ -281,12 +282,12 @@ def test_statistics_of_other_maps_do_not_merge(other, words):
 def test_the_fingerprint_survives_packing():
     X, y = rows()
     stats = SufficientStatistics.from_data(frame(X), y, feature_map=FOURIER)
-    known = {"count": 200, "feature_map": stats.feature_map, "n_features_in": D}
+    known = {"feature_map": stats.feature_map, "n_features_in": D}
     back = SufficientStatistics.from_array(
-        stats.to_array(), 60, 1, feature_names=NAMES, **known
+        stats.to_array(), 60, 1, count=200, feature_names=NAMES, **known
     )
     assert (back + stats).feature_names == tuple(NAMES)
-    small = from_compact(*to_compact(stats), 60, 1, feature_names=NAMES, **known)
+    small = from_compact(*to_compact(stats), Schema(60, 1, tuple(NAMES), **known), 200)
     assert (small + stats).feature_map == stats.feature_map
     assert PlainStatistics.from_statistics(stats).feature_map == stats.feature_map
 
@@ -319,23 +320,23 @@ def test_a_singular_system_does_not_borrow_raw_names():
 
 def folded(*maps, names=None, **options):
     X, y = rows(60)
-    fold = Fold(**options)
+    fold = aggregate(**options)
     for k, feature_map in enumerate(maps):
         own = slice(10 * k, 10 * k + 10)
         table = X[own] if names is None else frame(X[own], names)
         part = SufficientStatistics.from_data(table, y[own], feature_map=feature_map)
         fold.add(f"client {k}", part)
-    return fold, fold.finish()
+    return fold, fold.result()
 
 
 def test_a_client_with_another_map_is_named_even_if_it_answers_first():
     other = RandomFourierFeatures(60, gamma=0.1, seed=1)
-    fold, total = folded(other, FOURIER, FOURIER, keep=True)
+    fold, total = folded(other, FOURIER, FOURIER, screen="exclude")
     assert total.count == 20
     assert total.feature_map == FOURIER.fingerprint(D)
     assert fold.failures == {
-        "client 0": "used another feature map (seed, size or random numbers differ) "
-        "than 2 other clients"
+        "client 0": "its columns are not those of 2 other clients: another feature map "
+        "(kind, size, seed, parameters, or the random numbers of another NumPy version)"
     }
     assert list(fold.parts) == fold.participants == ["client 1", "client 2"]
 
@@ -345,15 +346,15 @@ def test_a_client_with_another_map_is_named_even_if_it_answers_first():
     [
         (
             (GaussianProjection(D), None, None),
-            "used a feature map where 2 other clients used none",
+            "its columns are not those of 2 other clients: a feature map against none",
         ),
         (
             (None, GaussianProjection(D), GaussianProjection(D)),
-            "used no feature map where 2 other clients used one",
+            "its columns are not those of 2 other clients: no feature map against one",
         ),
         (
             (RandomFourierFeatures(59), FOURIER, FOURIER),
-            "has 59 features and 1 target where 2 clients have 60 and 1",
+            "its columns are not those of 2 other clients: 59 features against 60",
         ),
     ],
 )
@@ -376,16 +377,16 @@ def test_plain_statistics_without_a_map_do_not_join_mapped_ones():
     X, y = rows(60)
     mapped = SufficientStatistics.from_data(X, y, feature_map=GaussianProjection(D))
     plain = PlainStatistics.from_arrays(X.T @ X, X.T @ y, count=60)
-    fold = Fold(accept_plain=True)
+    fold = aggregate(fit_intercept=False)
     fold.add("a", mapped)
     fold.add("b", mapped)
     fold.add("c", plain)
-    assert fold.finish().count == 120
+    assert fold.result().count == 120
     assert list(fold.failures) == ["c"]
-    same = Fold(accept_plain=True)
+    same = aggregate(fit_intercept=False)
     same.add("a", mapped)
     same.add("b", PlainStatistics.from_statistics(mapped))
-    assert same.finish().count == 120
+    assert same.result().count == 120
     assert not same.failures
 
 

@@ -1,16 +1,16 @@
-"""Fold: the total over those who fit together, the others named with the reason."""
+"""Aggregate: the total over clients that fit together; the others named, and why."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from fits import aggregate
 from generators import assert_same_statistics, linear_rows, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedridge_flwr import PlainStatistics, SufficientStatistics, solve
-from fedridge_flwr.federation.aggregate import Fold
-from fedridge_flwr.statistics.sufficient import hash_names
+from fedridge_flwr.data.schema import hash_names
 
 
 def part(seed=0, n=5, d=2, t=None, names=None, share=True):
@@ -33,10 +33,10 @@ def plain(stats):
 
 
 def folded(parts, **options):
-    fold = Fold(**options)
+    fold = aggregate(**options)
     for k, one in enumerate(parts):
         fold.add(f"c{k}", one)
-    return fold, fold.finish()
+    return fold, fold.result()
 
 
 def test_nobody_gives_no_total():
@@ -59,18 +59,18 @@ def test_clients_with_the_same_columns_are_summed_in_order(sizes):
 @given(order=st.permutations(range(5)))
 def test_the_schema_of_most_clients_wins_whoever_answers_first(order):
     parts = [part(0), part(1), part(2), part(3, d=3), part(4, t=2)]
-    fold = Fold()
+    fold = aggregate()
     for k in order:
         fold.add(f"c{k}", parts[k])
-    total = fold.finish()
+    total = fold.result()
     assert_same_statistics(total, parts[0] + parts[1] + parts[2])
     assert set(fold.participants) == {"c0", "c1", "c2"}
     assert set(fold.failures) == {"c3", "c4"}
     assert fold.failures["c3"] == (
-        "has 3 features and 1 target where 3 clients have 2 and 1"
+        "its columns are not those of 3 other clients: 3 features against 2"
     )
     assert fold.failures["c4"] == (
-        "has 2 features and 2 targets where 3 clients have 2 and 1"
+        "its columns are not those of 3 other clients: 2 targets against 1"
     )
 
 
@@ -80,7 +80,9 @@ def test_of_two_schemas_with_as_many_clients_the_one_with_more_rows_wins():
         assert total.n_features == 3
         assert len(fold.participants) == 1
         (reason,) = fold.failures.values()
-        assert reason == "has 2 features and 1 target where 1 client has 3 and 1"
+        assert reason == (
+            "its columns are not those of 1 other client: 2 features against 3"
+        )
 
 
 def test_of_two_sets_of_names_that_of_most_clients_wins():
@@ -118,22 +120,22 @@ def test_names_and_their_hash_are_the_same_schema():
 
 
 def test_a_client_that_answers_twice_counts_once():
-    fold = Fold()
+    fold = aggregate()
     first = part(0)
     fold.add("a", first)
     fold.add("a", part(1))
     fold.refuse("a", "late")
-    total = fold.finish()
+    total = fold.result()
     assert total.to_array().tobytes() == first.to_array().tobytes()
     assert fold.repeated == ["a"]
     assert not fold.failures
 
 
 def test_a_refused_client_cannot_come_back():
-    fold = Fold()
+    fold = aggregate()
     fold.refuse("a", "sent nonsense")
     fold.add("a", part())
-    assert fold.finish() is None
+    assert fold.result() is None
     assert fold.failures == {"a": "sent nonsense"}
     assert fold.repeated == ["a"]
     assert fold.answered == {"a"}
@@ -151,7 +153,7 @@ def test_plain_statistics_are_refused_with_the_reason_where_not_enough():
 def test_plain_and_full_clients_solve_as_one_where_that_is_enough(kinds):
     full = [part(seed) for seed in range(len(kinds))]
     sent = [plain(one) if bare else one for one, bare in zip(full, kinds, strict=True)]
-    fold, total = folded(sent, accept_plain=True)
+    fold, total = folded(sent, fit_intercept=False)
     assert isinstance(total, PlainStatistics) == any(kinds)
     found = solve(total, 0.1, fit_intercept=False)
     expected = solve(sum(full), 0.1, fit_intercept=False)
@@ -162,14 +164,14 @@ def test_plain_and_full_clients_solve_as_one_where_that_is_enough(kinds):
 
 def test_plain_clients_with_other_sizes_are_refused():
     parts = [plain(part(0)), plain(part(1)), plain(part(2, d=4))]
-    fold, total = folded(parts, accept_plain=True)
+    fold, total = folded(parts, fit_intercept=False)
     assert total.n_features == 2
     assert set(fold.failures) == {"c2"}
 
 
 def test_a_server_that_knows_the_names_refuses_others_at_once():
     names = ("a", "b")
-    fold = Fold(feature_names=names)
+    fold = aggregate(feature_names=names)
     fold.add("right", part(0, names=["a", "b"]))
     fold.add("unnamed", part(1))
     fold.add("swapped", part(2, names=["b", "a"]))
@@ -178,16 +180,16 @@ def test_a_server_that_knows_the_names_refuses_others_at_once():
         "swapped": "has other feature names, or another order, than the server expects",
         "wide": "has 3 features where the server expects 2",
     }
-    assert fold.finish().count == 10
+    assert fold.result().count == 10
     assert fold.participants == ["right", "unnamed"]
 
 
 def test_what_the_server_expects_wins_against_the_majority():
-    fold = Fold(feature_names=("a", "b"))
+    fold = aggregate(feature_names=("a", "b"))
     for k in range(3):
         fold.add(f"other {k}", part(k, names=["x", "y"]))
     fold.add("right", part(9, names=["a", "b"]))
-    assert fold.finish().feature_names == ("a", "b")
+    assert fold.result().feature_names == ("a", "b")
     assert fold.participants == ["right"]
 
 

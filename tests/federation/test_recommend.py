@@ -27,10 +27,10 @@ from fedridge_flwr.federation.costs import (
     refine_bytes,
     refine_rounds,
 )
+from fedridge_flwr.linalg.packed import packed_length
 from fedridge_flwr.privacy.clipping import Bounds
 from fedridge_flwr.privacy.release import Layout
 from fedridge_flwr.statistics.encoding import encode_rows
-from fedridge_flwr.statistics.sufficient import packed_length
 
 METHODS = ["oneshot", "refine", "cg", "projection", "iterative"]
 

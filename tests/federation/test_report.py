@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from fits import begin, finish
 from generators import linear_rows, paper_clients, pooled, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,11 +24,8 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr._text import human_bytes, text_table
-from fedridge_flwr.federation.one_shot import (
-    FitSettings,
-    OneShotFit,
-    average_evaluations,
-)
+from fedridge_flwr.federation.fit_run import average_evaluations
+from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.regression import diagnostics as spectrum
 from fedridge_flwr.regression.model import Evaluation
 
@@ -152,7 +150,10 @@ def report(**changes):
         "bytes_down": 678,
         "seconds": {"wait": 1.5, "solve": 0.25},
     }
-    return FitReport(**{**content, **changes})
+    quantities = changes.pop("spectrum", None)
+    found = FitReport(**{**content, **changes})
+    found.diagnose = None if quantities is None else lambda: quantities
+    return found
 
 
 def test_the_report_prints_who_what_and_how_much():
@@ -250,9 +251,9 @@ def clients(K=5):
 
 
 def fit_of(parts, **settings):
-    fit = OneShotFit(FitSettings(**settings))
+    fit = begin(**settings)
     for k, (A, b) in enumerate(parts):
-        fit.fold.add(str(k), SufficientStatistics.from_data(A, b))
+        fit.round.into.add(str(k), SufficientStatistics.from_data(A, b))
     return fit
 
 
@@ -261,21 +262,21 @@ def fit_of(parts, **settings):
 def test_a_fit_is_solve_on_the_sum_of_the_clients(fit_intercept, standardize):
     options = {"fit_intercept": fit_intercept, "standardize": standardize}
     fit = fit_of(clients(), alpha=0.5, **options)
-    model = fit.finish()
+    model = finish(fit)
     X, y = pooled(clients())
     expected = solve(SufficientStatistics.from_data(X, y), 0.5, **options)
     assert relative_error(model.coef_, expected.coef_) < 1e-12
     assert model is fit.model
-    assert fit.statistics.count == 30
+    assert fit.result.statistics.count == 30
     if fit_intercept and not standardize:
         assert relative_error(model.coef_, Ridge(0.5).fit(X, y).coef_) < 1e-12
 
 
 def test_a_fit_leaves_an_account():
     fit = fit_of(clients(), alpha=0.5)
-    fit.fold.refuse("bad", "sent NaN")
+    fit.round.into.refuse("bad", "sent NaN")
     fit.bytes_up, fit.bytes_down = 600, 300
-    fit.finish()
+    fit.finish_round()
     fit.compare_bytes(50)
     account = fit.report
     assert account.participants == [str(k) for k in range(5)]
@@ -292,7 +293,7 @@ def test_the_model_is_saved_and_handed_on(tmp_path):
     handed = []
     path = tmp_path / "deep" / "model.json"
     fit = fit_of(clients(), save_model=path, on_model=handed.append)
-    model = fit.finish()
+    model = finish(fit)
     assert handed == [model]
     assert RidgeModel.load(path).coef_.tobytes() == model.coef_.tobytes()
 
@@ -300,48 +301,48 @@ def test_the_model_is_saved_and_handed_on(tmp_path):
 def test_the_metrics_are_spelt_as_flower_does():
     fit = fit_of(clients())
     assert fit.metrics() == {}
-    model = fit.finish()
+    model = finish(fit)
     assert fit.metrics() == {
         "num-examples": 30,
         "num-clients": 5,
         "train-r2": model.r2_,
     }
-    plain = OneShotFit(FitSettings(fit_intercept=False))
+    plain = begin(fit_intercept=False)
     A, b = clients()[0]
-    plain.fold.add("0", PlainStatistics.from_arrays(A.T @ A, A.T @ b, 6))
-    plain.finish()
+    plain.round.into.add("0", PlainStatistics.from_arrays(A.T @ A, A.T @ b, 6))
+    plain.finish_round()
     assert plain.metrics() == {"num-examples": 6, "num-clients": 1}
 
 
 def test_too_few_valid_answers_are_an_error_that_names_the_others():
     fit = fit_of(clients(2), min_clients=3)
     for k in range(12):
-        fit.fold.refuse(f"bad {k}", f"reason {k}")
+        fit.round.into.refuse(f"bad {k}", f"reason {k}")
     with pytest.raises(NotEnoughClientsError) as caught:
-        fit.finish()
+        fit.finish_round()
     message = str(caught.value)
     assert message.startswith("2 valid answer")
     assert "3 needed" in message
     assert "client bad 0: reason 0" in message
     assert "... and 2 more" in message
     with pytest.raises(NotEnoughClientsError, match=r"0 valid answer.*1 needed"):
-        OneShotFit(FitSettings()).finish()
+        begin().finish_round()
 
 
 def test_answers_that_do_not_fit_the_others_are_not_valid():
     fit = fit_of(clients(2), min_clients=3)
-    fit.fold.add("wide", stats_of(d=7))
+    fit.round.into.add("wide", stats_of(d=7))
     with pytest.raises(NotEnoughClientsError, match="7 features"):
-        fit.finish()
+        fit.finish_round()
 
 
 def test_whoever_was_asked_and_is_silent_is_named():
     fit = fit_of(clients(3))
-    fit.refuse_silent([str(k) for k in range(5)], "no answer in 3 s")
-    fit.finish()
+    fit.round.into.refuse_silent([str(k) for k in range(5)], "no answer in 3 s")
+    fit.finish_round()
     assert fit.report.failures == {"3": "no answer in 3 s", "4": "no answer in 3 s"}
     assert fit.report.participants == ["0", "1", "2"]
-    assert fit.fold.repeated == []
+    assert fit.report.repeated == []
 
 
 def test_plain_clients_are_taken_only_where_their_numbers_suffice():
@@ -352,19 +353,19 @@ def test_plain_clients_are_taken_only_where_their_numbers_suffice():
         ({"fit_intercept": True}, False),
         ({"fit_intercept": False, "standardize": True}, False),
     ]:
-        fit = OneShotFit(FitSettings(**settings))
-        fit.fold.add("0", plain)
-        assert (len(fit.fold.participants) == 1) is taken
+        fit = begin(**settings)
+        fit.round.into.add("0", plain)
+        assert (len(fit.round.into.participants) == 1) is taken
 
 
 def test_the_names_a_server_expects_are_checked_and_kept():
     names = ["a", "b", "c", "d"]
-    fit = OneShotFit(FitSettings(feature_names=names))
-    fit.fold.add("narrow", stats_of(d=3))
-    fit.fold.add("unnamed", stats_of(d=4))
-    assert "expects 4" in fit.fold.failures["narrow"]
-    assert list(fit.finish().feature_names_in_) == names
-    assert fit.statistics.feature_names == tuple(names)
+    fit = begin(feature_names=names)
+    fit.round.into.add("narrow", stats_of(d=3))
+    fit.round.into.add("unnamed", stats_of(d=4))
+    assert "expects 4" in fit.round.into.failures["narrow"]
+    assert list(finish(fit).feature_names_in_) == names
+    assert fit.result.statistics.feature_names == tuple(names)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +383,7 @@ def test_settings_that_would_fail_later_fail_at_once(settings, words):
 
 
 def test_comparing_bytes_before_the_fit_is_harmless():
-    fit = OneShotFit(FitSettings())
+    fit = begin()
     fit.compare_bytes(100)
     assert fit.report is None
 

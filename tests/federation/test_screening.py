@@ -8,16 +8,17 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import fits
 import numpy as np
 import poisoning
 import pytest
 from fakes import InProcessGrid, drive
+from fits import run_fit
 from generators import linear_rows, paper_clients
 from hypothesis import given
 from hypothesis import strategies as st
 from poisoning import attacked, honest_worlds, own_models, screened, statistics
 from real_data import LOADERS, by_client
-from refining import refine
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -35,8 +36,8 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.features.column_moments import ColumnMoments
-from fedridge_flwr.federation.one_shot import OneShotFit
-from fedridge_flwr.federation.screening import screener as screener_module
+from fedridge_flwr.federation import settings as settings_module
+from fedridge_flwr.federation.fit_run import FitRun
 from fedridge_flwr.federation.screening.comparison import (
     TOO_FEW,
     screen,
@@ -45,7 +46,6 @@ from fedridge_flwr.federation.screening.comparison import (
 from fedridge_flwr.federation.screening.leverage import influences
 from fedridge_flwr.federation.screening.profiles import Profile
 from fedridge_flwr.federation.settings import FitSettings
-from fedridge_flwr.federation.ways import new_fit
 from fedridge_flwr.multiround import Opening
 
 K, D, N = 10, 4, 60
@@ -84,11 +84,15 @@ def heavy(part: SufficientStatistics, factor: float) -> SufficientStatistics:
     )
 
 
-def fitted(parts: dict[str, Any], **settings: Any) -> OneShotFit:
-    fit = OneShotFit(FitSettings(**settings))
+def fitted(parts: dict[str, Any], **settings: Any) -> FitRun:
+    fit = fits.begin(**settings)
     for client, part in parts.items():
-        fit.take(client, lambda part=part: part)
-    fit.finish()
+        fit.round.into.take(client, lambda part=part: part)
+    fit.finish_round()
+    if fit.counts_losses:
+        for client, request in fit.round.ask.items():
+            fit.round.into.add(client, request.models.losses(parts[client]))
+        fit.finish_round()
     return fit
 
 
@@ -365,7 +369,9 @@ def test_a_report_changes_no_bit_of_the_model(lie, seed, settings):
     assert on.model.coef_.tobytes() == off.model.coef_.tobytes()
     assert on.model.intercept_ == off.model.intercept_
     assert on.model.alpha_ == off.model.alpha_
-    assert on.statistics.to_array().tobytes() == off.statistics.to_array().tobytes()
+    assert on.result.statistics.to_array().tobytes() == (
+        off.result.statistics.to_array().tobytes()
+    )
     assert on.report.participants == off.report.participants == list(parts)
     assert set(on.report.suspects) == (set() if lie == "honest" else {"3"})
     assert off.report.suspects == {}
@@ -444,11 +450,11 @@ def test_a_giant_that_makes_the_total_singular_is_named(alpha):
 def test_beyond_the_budget_only_scales_are_compared(monkeypatch):
     parts = poisoned("labels flipped")
     size = parts["0"].triangle.nbytes
-    monkeypatch.setattr(screener_module, "SCREENED_BYTES", K * size)
+    monkeypatch.setattr(settings_module, "SCREENED_BYTES", K * size)
     assert set(fitted(parts).report.suspects) == {"3"}
-    monkeypatch.setattr(screener_module, "SCREENED_BYTES", K * size - 1)
+    monkeypatch.setattr(settings_module, "SCREENED_BYTES", K * size - 1)
     fit = fitted(parts)
-    assert fit.fold.parts == {}
+    assert fit.result.gathered.answers.parts == {}
     assert fit.report.suspects == {}
     assert "compared by scale; leverage not looked at: the stat" in fit.report.screening
     assert set(fitted(poisoned("labels scaled by 1e6")).report.suspects) == {"3"}
@@ -462,7 +468,7 @@ def test_plain_statistics_are_compared_by_size():
     for parts in (plain, mixed):
         report = fitted(parts, fit_intercept=False).report
         assert set(report.suspects) == {"3"}
-        assert "of (G, h) alone residuals are not known" in report.screening
+        assert "from (G, h) alone residuals are not known" in report.screening
         out = fitted(parts, fit_intercept=False, screen="exclude")
         assert set(out.report.failures) == {"3"}
         rest = sum(part for client, part in full.items() if client != "3")
@@ -475,16 +481,16 @@ def test_openings_are_compared_by_scale(mode):
     clients = {str(k): rows_of(k) for k in range(K)}
     X, y = clients["3"]
     clients["3"] = X, 1e6 * y
-    fit = refine(clients, mode=mode, alpha=1.0)
-    off = refine(clients, mode=mode, alpha=1.0, screen="off")
+    fit = run_fit(clients, mode=mode, alpha=1.0)
+    off = run_fit(clients, mode=mode, alpha=1.0, screen="off")
     assert fit.model.coef_.tobytes() == off.model.coef_.tobytes()
     assert set(fit.report.suspects) == {"3"}
     assert "in several rounds the server never has" in fit.report.screening
-    out = refine(clients, mode=mode, alpha=1.0, screen="exclude")
+    out = run_fit(clients, mode=mode, alpha=1.0, screen="exclude")
     assert set(out.report.failures) == {"3"}
     assert out.report.suspects == {}
     rest = {client: rows for client, rows in clients.items() if client != "3"}
-    alone = refine(rest, mode=mode, alpha=1.0)
+    alone = run_fit(rest, mode=mode, alpha=1.0)
     np.testing.assert_allclose(out.model.coef_, alone.model.coef_, rtol=1e-11)
     label = Profile.of(Opening.from_rows(check_rows(X, y)))
     same = Profile.of(of(X, y))
@@ -497,10 +503,9 @@ def test_privacy_is_not_screened_and_says_so():
         with pytest.raises(PrivacyError, match='screen="exclude" compares'):
             make(privacy=privacy, screen="exclude")
         make(privacy=privacy)
-    assert not FitSettings(privacy=privacy).screens
-    fold = new_fit(FitSettings(privacy=privacy)).fold
-    assert not fold.profiled
-    assert fold.keep_bytes == 0
+    settings = FitSettings(privacy=privacy)
+    assert not settings.screens
+    assert settings.keep_bytes == 0
 
 
 @pytest.mark.parametrize("make", [FitSettings, FedRidge, LegacyFedRidge])

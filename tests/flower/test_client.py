@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import wire
 from fakes import node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common import Code, FitIns, Parameters
@@ -19,8 +20,7 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.flower.protocol import records as wire
-from fedridge_flwr.flower.protocol.arrays import decode_arrays, model_arrays
+from fedridge_flwr.flower.protocol.array_records import model_arrays
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 Y = X.sum(axis=1)
@@ -55,7 +55,7 @@ def test_a_client_with_too_few_rows_holds_back_and_does_not_say_how_many(
     rows: int,
 ) -> None:
     app = ridge_client_app(lambda context: (X[:rows], Y[:rows]))
-    assert refusal(app) == "holds back: it has fewer rows than its min_rows=2."
+    assert refusal(app) == "declined: it has fewer rows than its min_rows=2."
 
 
 def test_min_rows_is_the_clients_own_setting() -> None:
@@ -67,7 +67,7 @@ def test_min_rows_is_the_clients_own_setting() -> None:
 
 def test_evaluation_on_too_few_rows_holds_back_too() -> None:
     app = ridge_client_app(lambda context: (X, Y), lambda context: (X[:1], Y[:1]))
-    assert "holds back" in refusal(app, "evaluate")
+    assert "declined" in refusal(app, "evaluate")
 
 
 def frame_with_nan() -> pd.DataFrame:
@@ -138,7 +138,7 @@ def test_a_numpy_client_sends_one_array_and_scalars() -> None:
 def test_eval_data_is_what_is_evaluated_on() -> None:
     client = RidgeClient(X, Y, eval_data=(X[:5], Y[:5] + 1.0))
     model = solve(SufficientStatistics.from_data(X, Y), alpha=0.0)
-    arrays = decode_arrays(model_arrays(model))
+    arrays = list(model_arrays(model).values())
     loss, count, metrics = client.evaluate(arrays, {})
     assert loss == pytest.approx(1.0)
     assert count == 5
@@ -147,7 +147,7 @@ def test_eval_data_is_what_is_evaluated_on() -> None:
 
 def test_without_eval_data_the_training_rows_are_evaluated_on() -> None:
     model = solve(SufficientStatistics.from_data(X, Y), alpha=5.0)
-    arrays = decode_arrays(model_arrays(model))
+    arrays = list(model_arrays(model).values())
     loss, count, _ = RidgeClient(X, Y).evaluate(arrays, {})
     assert count == 12
     assert loss == pytest.approx(model.evaluate(X, Y).mse)
@@ -160,7 +160,7 @@ def test_a_model_of_another_size_is_refused_in_words() -> None:
 
 def test_a_client_that_holds_back_does_not_tell_its_rows_by_another_error() -> None:
     app = ridge_client_app(lambda context: ([[np.nan]], [1.0]))
-    assert refusal(app) == "holds back: it has fewer rows than its min_rows=2."
+    assert refusal(app) == "declined: it has fewer rows than its min_rows=2."
 
 
 def test_evaluation_needs_little_extra_memory() -> None:

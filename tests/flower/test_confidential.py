@@ -333,7 +333,7 @@ def test_so_it_is_in_later_rounds(
     mode: str, kind: Any, tmp_path: Path, capfd: Any
 ) -> None:
     with watching() as watch:
-        broken = native(later(2, KeyError(f"{WORD} {NUMBERS['y']}")))
+        broken = native(later(2, KeyError(f"{WORD} {NUMBERS['y']}")), reuse_data=False)
         grid = WatchedGrid([broken, *[native(load_data)] * (K - 1)], watch)
         strategy = kind(min_available_nodes=K, **MODES[mode])
         fit(strategy, grid)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import wire
 from fakes import Handler, InProcessGrid, node_context
 from flwr.app import Message
 from flwr.clientapp import ClientApp
@@ -34,7 +35,6 @@ from fedridge_flwr import (
     Standardize,
     ridge_client_app,
 )
-from fedridge_flwr.flower.protocol import records as wire
 
 K, D = 5, 6
 MAPS = [

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wire
 from fakes import InProcessGrid, node_context, set_task_identity
+from fits import begin
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -33,11 +35,10 @@ from fedridge_flwr import (
     select_alpha,
     solve,
 )
-from fedridge_flwr.federation.one_shot import FitSettings, OneShotFit
+from fedridge_flwr.federation.requests import AskStatistics
 from fedridge_flwr.flower.message_sizes import message_bytes
-from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.statistics.float32 import ROUNDING
-from fedridge_flwr.statistics.sufficient import RunningTotal
+from fedridge_flwr.statistics.running_total import RunningTotal
 
 K, D = 8, 6
 ALPHAS = [0.01, 0.1, 1.0, 10.0, 100.0]
@@ -185,11 +186,11 @@ def test_other_types_are_refused_before_the_round(kind: Any) -> None:
 
 
 def test_a_request_asks_in_both_forms() -> None:
-    asked, _ = wire.asked_for(OneShotFit(FitSettings(wire_dtype="float32")))
+    asked, _ = wire.request_parts(AskStatistics("float32"))
     content = wire.train_request(asked)
     for form in ("config", "fitins.config"):
         assert wire.asked_dtype(content.config_records[form]) == "float32"
-    assert wire.asked_for(OneShotFit(FitSettings())) == ({}, {})
+    assert wire.request_parts(AskStatistics()) == ({}, {})
     assert wire.asked_dtype({}) == "float64"
 
 
@@ -283,12 +284,13 @@ def test_a_client_that_sends_float32_unasked_is_named_and_spoils_nothing() -> No
     exact = wire.statistics_reply(exact_parts()["1000"], share_names=False)
     empty = SufficientStatistics.from_data(np.empty((0, D)), np.empty(0))
     rounded = wire.statistics_reply(empty, False, "float32")
-    fit = OneShotFit(FitSettings())
-    fit.take("honest", lambda: wire.read_answer(exact))
-    fit.take("other", lambda: wire.read_answer(rounded))
-    fit.finish()
-    assert fit.fold.participants == ["honest"]
-    assert "was not asked for" in fit.fold.failures["other"]
+    fit = begin()
+    answers = fit.round.into
+    answers.take("honest", lambda: wire.read_answer(exact))
+    answers.take("other", lambda: wire.read_answer(rounded))
+    fit.finish_round()
+    assert answers.participants == ["honest"]
+    assert "was not asked for" in answers.failures["other"]
     assert fit.report is not None
     assert fit.report.wire_error is None
 

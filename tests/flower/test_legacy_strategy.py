@@ -90,7 +90,7 @@ def test_failures_are_named_with_their_reasons(tmp_path: Any) -> None:
         min_available_clients=K, save_model=tmp_path / "model.json"
     )
     drive(strategy, grid)
-    assert "holds back" in strategy.report_.failures["1000"]
+    assert "declined: it has fewer rows" in strategy.report_.failures["1000"]
     assert "out of memory" in strategy.report_.failures["1001"]
     model = RidgeModel.load(tmp_path / "model.json")
     ridge = pooled([2, 3, 4, 5], alpha=1.0)

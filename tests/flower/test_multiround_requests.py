@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import wire
 from fakes import Handler, InProcessGrid, node_context
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -25,7 +26,6 @@ from fedridge_flwr import (
     ridge_client_app,
 )
 from fedridge_flwr.flower.message_sizes import CountingGrid, message_bytes
-from fedridge_flwr.flower.protocol import records as wire
 
 K, D = 5, 40
 
@@ -120,7 +120,7 @@ def test_every_round_tells_how_far_it_is(caplog):
             InProcessGrid.of_app(NATIVE, K),
         )
     lines = [r.getMessage() for r in caplog.records if "estimated" in r.getMessage()]
-    progress = [line for line in lines if "per client, up and down, so far" in line]
+    progress = [line for line in lines if "per client so far" in line]
     assert "refine: round 1, estimated relative error" in progress[0]
     assert len(progress) >= 3
 
@@ -268,7 +268,7 @@ def test_statistics_are_no_opening_and_an_opening_is_no_statistics():
         other = InProcessGrid.of_app(NATIVE, K)
         strategy = FedRidge(mode=mode, min_available_nodes=K)
         list(strategy.configure_train(1, ArrayRecord(), ConfigRecord(), other))
-        fields, _ = wire.asked_for(strategy._fit)
+        fields, _ = wire.request_parts(strategy._run.round.ask)
         return wire.train_request(fields)
 
     for asked, told in (("refine", "oneshot"), ("oneshot", "refine")):
@@ -295,7 +295,7 @@ def test_a_client_that_holds_back_holds_back_in_every_mode():
     grid.handlers[1000] = lambda message: tiny(message, node_context(0, K))
     strategy = fit(FedRidge(0.7, mode="refine", min_available_nodes=K), grid)
     close(strategy.model_, pooled([1, 2, 3, 4]))
-    assert "holds back" in strategy.report_.failures["1000"]
+    assert "declined" in strategy.report_.failures["1000"]
 
 
 def test_a_product_is_for_as_many_columns_as_there_are():
@@ -309,7 +309,7 @@ def test_a_product_is_for_as_many_columns_as_there_are():
         client.fit([np.full((D, 1), np.inf)], config)
     with pytest.raises(ProtocolError, match="no vectors"):
         client.fit([], config)
-    with pytest.raises(ProtocolError, match="does not know"):
+    with pytest.raises(ProtocolError, match="does not support"):
         client.fit([], {wire.TASK_KEY: "secrets"})
     with pytest.raises(ProtocolError, match="where auto ends"):
         client.fit([], {wire.TASK_KEY: "opening", "mode": "auto", "max-bytes": "8"})
@@ -327,7 +327,7 @@ def test_the_plain_statistics_of_the_paper_are_no_answer_here():
         grid.handlers[1000] = plain
         strategy = FedRidge(0.7, mode=mode, fit_intercept=False, min_available_nodes=K)
         fit(strategy, grid)
-        assert "knows nothing of what" in strategy.report_.failures["1000"]
+        assert "does not support this request" in strategy.report_.failures["1000"]
 
 
 _COUNT = {"num-examples": 20}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import wire
 from fakes import InProcessGrid, node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -30,8 +31,8 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.flower.message_sizes import message_bytes
-from fedridge_flwr.flower.protocol import records as wire
-from fedridge_flwr.flower.protocol.private_records import StatePast, forget_releases
+from fedridge_flwr.flower.protocol.array_records import model_arrays
+from fedridge_flwr.flower.release_memory import ReleaseMemory, forget_releases
 from fedridge_flwr.regression.leave_client_out import HeldOut
 
 K, D = 6, 4
@@ -453,10 +454,11 @@ def test_a_client_of_its_own_tells_nothing_exact_either():
     client = RidgeClient(*rows_of(0), context=node_context(0, 1), privacy_policy=POLICY)
     model = RidgeModel(coef=np.zeros(D), intercept=0.0, alpha=1.0)
     held_out = HeldOut(np.zeros((2, 1, D)), np.zeros((2, 1)))
+    losses = {wire.TASK_KEY: wire.LOSSES_TASK}
     for tell in (
         client.statistics,
-        lambda: client.score_model(model),
-        lambda: client.held_out_losses(held_out),
+        lambda: client.evaluate(list(model_arrays(model).values()), {}),
+        lambda: client.evaluate([held_out.coef, held_out.intercept], losses),
     ):
         with pytest.raises(PrivacyError, match="private ones only"):
             tell()
@@ -509,9 +511,9 @@ def test_features_far_from_zero_are_judged_about_their_means():
 def test_a_simulation_may_give_a_client_other_rows():
     context = node_context(0, 1)
     answer(NATIVE, private_request(), context)
-    assert len(StatePast(context.state)) == 2
+    assert len(ReleaseMemory(context.state)) == 2
     forget_releases(context)
-    assert len(StatePast(context.state)) == 0
+    assert len(ReleaseMemory(context.state)) == 0
 
 
 # ---- what the server refuses ---------------------------------------------------------

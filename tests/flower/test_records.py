@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import wire
 from fakes import set_task_identity
 from flwr.app import (
     Array,
@@ -27,10 +28,8 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.flower.error_text import tidy_reason
 from fedridge_flwr.flower.message_sizes import MessageSizes, message_bytes
-from fedridge_flwr.flower.protocol import records as wire
-from fedridge_flwr.flower.protocol.arrays import (
+from fedridge_flwr.flower.protocol.array_records import (
     decode_array,
-    decode_arrays,
     model_arrays,
     model_from_arrays,
 )
@@ -208,7 +207,7 @@ def test_a_refusal_in_the_older_form_gives_its_reason() -> None:
 def test_a_model_survives_the_trip_to_the_clients() -> None:
     for t in (1, 2):
         model = solve(some_statistics(3, t))
-        arrays = decode_arrays(model_arrays(model))
+        arrays = list(model_arrays(model).values())
         back = model_from_arrays(arrays)
         np.testing.assert_array_equal(back.coef_, model.coef_)
         np.testing.assert_array_equal(back.intercept_, model.intercept_)

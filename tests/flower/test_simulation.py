@@ -282,7 +282,7 @@ def test_simulated_clients_keep_to_their_own_cores(monkeypatch) -> None:
 def test_a_process_that_is_no_actor_is_left_alone() -> None:
     from threadpoolctl import threadpool_info
 
-    from fedridge_flwr.flower.ray_threads import keep_to_own_cores
+    from fedridge_flwr.linalg.blas import keep_to_own_cores
 
     before = threadpool_info()
     assert keep_to_own_cores() is None

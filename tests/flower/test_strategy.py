@@ -162,7 +162,7 @@ def test_a_client_with_other_columns_cannot_shut_out_the_rest() -> None:
     grid.handlers[1000] = lambda message: odd(message, node_context(0, K))
     strategy = FedRidge(min_available_nodes=K)
     strategy.start(grid)
-    assert "has 9 features" in strategy.report_.failures["1000"]
+    assert "9 features against 5" in strategy.report_.failures["1000"]
     assert_equals(strategy.model_, pooled(list(range(1, K)), alpha=1.0))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import wire
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
@@ -20,12 +21,12 @@ from fedridge_flwr.federation.requests import (
     AskColumns,
     AskOpening,
     AskProduct,
+    AskRelease,
     AskStatistics,
 )
-from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.multiround import Opening, centred_product
-from fedridge_flwr.privacy.curator import Request
-from fedridge_flwr.privacy.release import Question, make_release
+from fedridge_flwr.privacy.curator import ReleaseRequest
+from fedridge_flwr.privacy.release import ReleaseQuestion, make_release
 from fedridge_flwr.statistics.encoding import encode, encode_rows
 from fedridge_flwr.statistics.sufficient import SufficientStatistics
 
@@ -213,7 +214,7 @@ def _named(rng: Rng, rows: Any) -> Any:
         from dataclasses import replace
 
         names = tuple(f"x{j}" for j in range(rows.n_features))
-        return replace(rows, feature_names=names)
+        return replace(rows, schema=replace(rows.schema, feature_names=names))
     return rows
 
 
@@ -267,11 +268,11 @@ def _private(rng: Rng) -> Draft:
     data = some_data(rng, t=1 if refined else None)
     rows = check_rows(data.X, data.Y)
     privacy = REFINED if refined else PRIVACY
-    question = Question(1, None, 5.0) if refined else Question()
+    question = ReleaseQuestion(1, None, 5.0) if refined else ReleaseQuestion()
     release = make_release(
         rows, privacy, intercept=True, question=question, source=rng.bytes
     )
-    request = Request("0" * 32, privacy, True, question)
+    request = AskRelease(ReleaseRequest("0" * 32, privacy, True, question))
     fields = wire.schema_fields("private", _named(rng, rows), True)
     return Draft(**_draft(rng, "private", {"release": release}, fields, 1, request))
 

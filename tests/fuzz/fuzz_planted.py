@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedridge_flwr.data import schema
 from fedridge_flwr.flower import strategy as server
-from fedridge_flwr.flower.protocol import arrays
-from fedridge_flwr.flower.protocol import multiround_records as rounds
-from fedridge_flwr.flower.protocol import records as wire
+from fedridge_flwr.flower.protocol import answer_records
+from fedridge_flwr.flower.protocol import array_records as arrays
 from fedridge_flwr.multiround import opening
 from fedridge_flwr.multiround import product_checks as answers
 from fedridge_flwr.privacy import ledger
@@ -65,7 +65,7 @@ def _no_size(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(wire, "_check_count", lambda count: count)
+    patch.setattr(answer_records, "_check_count", lambda count: count)
 
 
 def _complex(patch: pytest.MonkeyPatch) -> None:
@@ -91,26 +91,21 @@ def _numpy_header(patch: pytest.MonkeyPatch) -> None:
             found = ast.literal_eval(text)
             return found["shape"], found["fortran_order"], np.dtype(found["descr"])
         except (ValueError, SyntaxError, TypeError, KeyError) as error:
-            raise wire.ProtocolError("not NumPy's format.") from error
+            raise answer_records.ProtocolError("not NumPy's format.") from error
 
     patch.setattr(arrays, "_read_header", evaluated)
     patch.setattr(arrays, "_LONGEST_HEADER", 10**6)
 
 
 def _deep_names(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(wire, "strict_json", json.loads)
+    patch.setattr(answer_records, "strict_json", json.loads)
 
 
 def _unnoticed_names(patch: pytest.MonkeyPatch) -> None:
-    def unchecked(fields: Any, d: int, feature_map: Any) -> dict[str, Any]:
-        names = wire._names_of(fields)
-        return {
-            "feature_names": names,
-            "feature_hash": None,
-            **wire._mapped(fields, d, feature_map),
-        }
+    def unchecked(self: Any, names: Any) -> None:
+        object.__setattr__(self, "feature_hash", None)
 
-    patch.setattr(wire, "_schema", unchecked)
+    patch.setattr(schema.Schema, "_set_names", unchecked)
 
 
 def _asymmetric(patch: pytest.MonkeyPatch) -> None:
@@ -122,7 +117,7 @@ def _any_losses(patch: pytest.MonkeyPatch) -> None:
         metrics = content.get("metrics") or {}
         return np.asarray(metrics.get("losses"), dtype=np.float64)
 
-    patch.setattr(wire, "read_losses", trusting)
+    patch.setattr(answer_records, "read_losses", trusting)
 
 
 def _any_release(patch: pytest.MonkeyPatch) -> None:
@@ -130,10 +125,10 @@ def _any_release(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_columns(patch: pytest.MonkeyPatch) -> None:
-    def trusting(arrays_: Any, d: int, question: Any, count: Any) -> Any:
-        return rounds.ColumnMoments.from_array(arrays_[0])
+    def trusting(request: Any, sent: Any, schema: Any, count: Any) -> Any:
+        return answer_records.ColumnMoments.from_array(sent[0])
 
-    patch.setattr(wire, "read_columns", trusting)
+    patch.setitem(answer_records._READERS, "columns", trusting)
 
 
 def _any_source(patch: pytest.MonkeyPatch) -> None:
@@ -166,8 +161,7 @@ def _larger_slack(patch: pytest.MonkeyPatch) -> None:
 
 
 def _long_reasons(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(wire, "one_line", str)
-    patch.setattr(wire, "_reason", str)
+    patch.setattr(answer_records, "one_line", str)
 
 
 PLANTED: dict[str, tuple[Plant, tuple[str, ...]]] = {

@@ -6,7 +6,9 @@ import warnings
 from typing import Any
 
 import numpy as np
+import wire
 from fakes import set_task_identity
+from fits import begin, finish
 from flwr.app import Message, MessageType, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.compat.common.recorddict_compat import recorddict_to_fitres
@@ -16,10 +18,7 @@ from fuzz_oracle import against
 from fuzz_run import UNSENT, Case, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidgeError, SufficientStatistics
-from fedridge_flwr.federation.one_shot import OneShotFit
-from fedridge_flwr.federation.settings import FitSettings
-from fedridge_flwr.flower.protocol import records as wire
-from fedridge_flwr.flower.protocol.arrays import decode_array
+from fedridge_flwr.flower.protocol.array_records import decode_array
 from fedridge_flwr.multiround.product_checks import check_product
 
 
@@ -40,8 +39,9 @@ def arrived(content: RecordDict) -> RecordDict | None:
 def read(draft: Draft, content: RecordDict) -> Any:
     """Read an answer as the strategies do; raise whatever they would catch."""
     if draft.kind == "evaluation":
-        return wire.read_evaluation(content)
+        return wire.read_evaluation_reply(content)
     if draft.kind == "losses":
+        wire.raise_refusal(content)
         return wire.read_losses(content, draft.question)
     asked, feature_map = draft.question, draft.feature_map
     found = wire.read_answer(content, asked, feature_map)
@@ -107,10 +107,10 @@ def trial_of(kind: str, name: str, attack: Attack) -> Trial:
 
 def _use(found: SufficientStatistics) -> None:
     """Let a fit go on with it, beside the same rows of somebody honest."""
-    fit = OneShotFit(FitSettings(alpha=1.0, wire_dtype="float32"))
-    fit.take("a", lambda: found)
+    fit = begin(alpha=1.0, wire_dtype="float32")
+    fit.round.into.take("a", lambda: found)
     try:
-        model = fit.finish()
+        model = finish(fit)
     except FedRidgeError:
         return
     if model is None or not np.isfinite(model.coef_).all():

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import wire
 from fakes import InProcessGrid, node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.compat.common.recorddict_compat import (
@@ -22,7 +23,6 @@ from fuzz_replies import arrived
 from fuzz_run import REFUSED, UNSENT, Case, HiddenError, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, ridge_client_app
-from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.statistics.sufficient import SufficientStatistics
 
 Handler = Callable[[Message], Message]
@@ -359,11 +359,10 @@ def _legacy_evaluation(rng: Rng) -> str | None:
     strategy = LegacyFedRidge(ALPHA, fraction_evaluate=1.0, min_available_clients=3)
     clients = _proxies(3)
     for rows, client in zip(data, clients, strict=True):
-        strategy._fit.fold.add(
-            str(client.node_id), SufficientStatistics.from_data(*rows)
-        )
-    strategy._finish(1)
-    strategy._asked = dict.fromkeys(str(client.node_id) for client in clients)
+        part = SufficientStatistics.from_data(*rows)
+        strategy._run.round.into.add(str(client.node_id), part)
+    strategy._finish_round("aggregate_fit", 1)
+    strategy._asked = [str(client.node_id) for client in clients]
     try:
         told = recorddict_to_evaluateres(spoilt(rng, ["evaluation"]))
     except (TypeError, KeyError, ValueError, AttributeError, IndexError):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import wire
 from fakes import set_task_identity
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from fuzz_headers import header, packed
@@ -26,10 +27,10 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.federation.requests import AskColumns, AskOpening
 from fedridge_flwr.flower.error_text import tidy_reason
-from fedridge_flwr.flower.protocol import records as wire
-from fedridge_flwr.flower.protocol.arrays import decode_array
+from fedridge_flwr.flower.protocol.array_records import decode_array
 from fedridge_flwr.multiround import Opening, centred_product
 from fedridge_flwr.multiround.product_checks import check_product
 from fedridge_flwr.privacy.noisy_statistics import PrivateStatistics
@@ -115,10 +116,10 @@ def test_float32_and_a_factor_are_held_against_the_rows_as_well() -> None:
         stats = SufficientStatistics.from_rows(rows)
         for sent in (encode(stats, dtype), encode_rows(rows, dtype)):
             arrays = list(sent.arrays.values())
-            decode(sent.kind, arrays, 8, 1, count=5)
+            decode(sent.kind, arrays, Schema(8), 5)
             for fewer in (1, 2, 4):
                 with pytest.raises(StatisticsError, match="rows"):
-                    decode(sent.kind, arrays, 8, 1, count=fewer)
+                    decode(sent.kind, arrays, Schema(8), fewer)
 
 
 def test_no_weight_has_no_means() -> None:
@@ -151,7 +152,7 @@ def opened(rows: np.ndarray, count: int, **changes: float) -> Opening:
     head = opening.to_arrays()["head"]
     for place, number in changes.items():
         head[int(place[1:])] = number
-    return Opening.from_arrays([head], rows.shape[1] - 1, 1, count=count, factor=False)
+    return Opening.from_arrays([head], Schema(rows.shape[1] - 1), count, factor=False)
 
 
 def test_an_opening_is_held_against_its_rows() -> None:
@@ -407,5 +408,5 @@ def test_a_wide_factor_of_few_rows_costs_no_wide_eigenvalues(
     monkeypatch.setattr(plausible, "eigvalsh", eigvalsh)
     monkeypatch.setattr(plausible, "dpstrf", None)
     with pytest.raises(FedRidgeError, match="take more rows than there are"):
-        decode(sent.kind, list(sent.arrays.values()), 400, 1, count=2)
+        decode(sent.kind, list(sent.arrays.values()), Schema(400), 2)
     assert widths == [2]

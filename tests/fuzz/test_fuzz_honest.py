@@ -10,9 +10,10 @@ from scipy import sparse
 
 from fedridge_flwr import PlainStatistics, SufficientStatistics
 from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.features import ColumnMoments
 from fedridge_flwr.federation.requests import AskColumns
-from fedridge_flwr.flower.protocol.multiround_records import read_columns
+from fedridge_flwr.flower.protocol.answer_records import _read_columns
 from fedridge_flwr.multiround import Opening, centred_product
 from fedridge_flwr.multiround.product_checks import check_product
 from fedridge_flwr.statistics.encoding import decode, encode, encode_rows
@@ -52,7 +53,7 @@ def hard_rows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray | Non
 def test_no_honest_answer_is_refused(rows: tuple, is_sparse: bool) -> None:
     X, Y, weight = rows
     checked = check_rows(sparse.csr_matrix(X) if is_sparse else X, Y, weight)
-    d, t, n = checked.n_features, checked.n_targets, checked.n_rows
+    d, n = checked.n_features, checked.n_rows
     whole = SufficientStatistics.from_rows(checked)
     parts = [
         SufficientStatistics.from_data(
@@ -66,17 +67,18 @@ def test_no_honest_answer_is_refused(rows: tuple, is_sparse: bool) -> None:
             encode(whole, dtype),
             encode(sum(parts[1:], start=parts[0]), dtype),
         ):
-            back = decode(sent.kind, list(sent.arrays.values()), d, t, count=sent.count)
+            arrays = list(sent.arrays.values())
+            back = decode(sent.kind, arrays, checked.schema, sent.count)
             assert back.count == n
     columns = ColumnMoments.from_rows(checked).to_array()
-    read_columns([columns], d, AskColumns(), n)
+    _read_columns(AskColumns(), [columns], checked.schema, n)
     own = np.ones(n) if weight is None else weight
     weighted = (X * own[:, None]).T
     PlainStatistics.from_arrays(weighted @ X, weighted @ Y, n)
     for factor in (True, False):
         opening = Opening.from_rows(checked, factor=factor)
         arrays = list(opening.to_arrays().values())
-        Opening.from_arrays(arrays, d, t, count=n, factor=factor)
+        Opening.from_arrays(arrays, checked.schema, n, factor=factor)
         # Directions of a fit are as small as its columns, or as large as one over them.
         size = np.clip(np.abs(X).max(initial=0.0), 1e-150, 1e150)
         for scale in (1.0, size, 1.0 / size):
@@ -92,7 +94,7 @@ def test_no_part_of_longley_is_refused(n_rows: int) -> None:
             encode_rows(rows, dtype),
             encode(SufficientStatistics.from_rows(rows), dtype),
         ):
-            decode(sent.kind, list(sent.arrays.values()), 6, 1, count=n_rows)
+            decode(sent.kind, list(sent.arrays.values()), Schema(6), n_rows)
 
 
 # NIST StRD: y, deflator, GNP, unemployed, armed forces, population, year.

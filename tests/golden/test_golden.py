@@ -272,8 +272,17 @@ def test_clients_answer_questions_of_0_1_0_as_they_did(name: str) -> None:
         assert not now.has_error()
         assert now.metadata.message_type == then.metadata.message_type
         assert set(now.content) == set(then.content)
-        agree(fields_of(now.content), fields_of(then.content), 1e-11)
+        agree(in_todays_words(now), in_todays_words(then), 1e-11)
         same_answer(now.content, then.content, SCENARIOS[name])
+
+
+def in_todays_words(message: Message) -> dict[str, Any]:
+    """Return the fields of a reply; one sentence has changed since 0.1.0."""
+    return json.loads(
+        json.dumps(fields_of(message.content), default=str).replace(
+            "holds back:", "declined:"
+        )
+    )
 
 
 def same_answer(now: RecordDict, then: RecordDict, scenario: Scenario) -> None:

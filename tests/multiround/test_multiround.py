@@ -1,6 +1,6 @@
 """The exact answer in several rounds: laws of its parts, and the whole in one process.
 
-`test_flower_refine.py` has the same over Flower.
+`tests/flower/test_multiround_requests.py` has the same over Flower.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import warnings
 
 import numpy as np
 import pytest
+from fits import run_fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refining import refine
 from scipy import sparse
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedridge_flwr import SufficientStatistics
 from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.errors import (
     DataError,
     FedRidgeError,
@@ -31,13 +32,17 @@ from fedridge_flwr.errors import (
 from fedridge_flwr.federation.costs import MOST_FEATURES
 from fedridge_flwr.federation.requests import Limits, choose_mode
 from fedridge_flwr.federation.settings import FitSettings
+from fedridge_flwr.linalg.packed import packed_length
 from fedridge_flwr.linalg.pivoted import trapezoid_length
 from fedridge_flwr.multiround import ConjugateSteps, Opening, centred_product
 from fedridge_flwr.multiround.int8 import dequantise, n_blocks, quantise
 from fedridge_flwr.multiround.opening import head_length
 from fedridge_flwr.multiround.products import first_moments
 from fedridge_flwr.privacy import DifferentialPrivacy
-from fedridge_flwr.statistics.sufficient import packed_length
+
+
+def refine(clients, faults=None, mode="refine", **settings):
+    return run_fit(clients, faults, mode=mode, **settings)
 
 
 def some_rows(n: int, d: int, t: int = 1, seed: int = 0, **look: object):
@@ -116,7 +121,7 @@ def test_an_opening_comes_back_and_its_factor_is_like_the_correlations(n, d, wei
     X, y, weight = some_rows(n, d, weights=weights)
     opening = Opening.from_rows(check_rows(X, y, weight))
     back = Opening.from_arrays(
-        list(opening.to_arrays().values()), d, 1, count=n, factor=True
+        list(opening.to_arrays().values()), Schema(d), n, factor=True
     )
     stats = SufficientStatistics.from_data(X, y, weight)
     size = np.sqrt(np.diagonal(stats.centred_gram))
@@ -135,7 +140,8 @@ def test_columns_that_do_not_vary_have_no_factor(d):
     X[:, 0] = -1e6
     opening = Opening.from_rows(check_rows(X, y))
     assert not opening.rough_rows()[:, :2].any()
-    Opening.from_arrays(list(opening.to_arrays().values()), d, 1, count=12, factor=True)
+    arrays = list(opening.to_arrays().values())
+    Opening.from_arrays(arrays, Schema(d), 12, factor=True)
 
 
 @pytest.mark.parametrize("n", [0, 2, 3, 5])
@@ -144,7 +150,8 @@ def test_an_opening_without_weight_is_one_of_nothing(n):
     opening = Opening.from_rows(rows)
     assert opening.moments.weight == 0
     assert opening.factor.codes.size == 0
-    Opening.from_arrays(list(opening.to_arrays().values()), 3, 1, count=n, factor=True)
+    arrays = list(opening.to_arrays().values())
+    Opening.from_arrays(arrays, Schema(3), n, factor=True)
 
 
 def test_a_client_names_its_bad_columns():
@@ -205,7 +212,9 @@ def test_openings_that_no_rows_have_are_refused(name, change):
     X, y, _ = some_rows(6, 10)
     arrays = Opening.from_rows(check_rows(X, y)).to_arrays()
     with pytest.raises(StatisticsError):
-        Opening.from_arrays(_spoilt(arrays, name, change), 10, 1, count=6, factor=True)
+        Opening.from_arrays(
+            _spoilt(arrays, name, change), Schema(10, 1), 6, factor=True
+        )
 
 
 @given(st.binary(max_size=200), st.integers(1, 6), st.integers(0, 9))
@@ -217,7 +226,7 @@ def test_whatever_arrives_as_an_opening_it_is_an_opening_or_an_error(data, d, co
     arrays = [head.view(np.float64), codes, scales, np.arange(d, dtype=np.int32)]
     try:
         with np.errstate(all="ignore"):
-            Opening.from_arrays(arrays, d, 1, count=count, factor=True)
+            Opening.from_arrays(arrays, Schema(d, 1), count, factor=True)
     except FedRidgeError:
         pass
 
@@ -315,7 +324,7 @@ def test_clients_that_see_other_columns_each():
 def test_a_target_that_does_not_vary_needs_no_second_round():
     X, _, _ = some_rows(50, 4)
     fit = refine({"a": (X[:20], np.ones(20)), "b": (X[20:], np.ones(30))})
-    assert fit.rounds == 1
+    assert fit.report.refinement.rounds == 1
     assert not fit.model.coef_.any()
     assert fit.model.intercept_ == pytest.approx(1.0)
 
@@ -536,7 +545,7 @@ def test_columns_that_vary_less_than_rounding_make_honest_openings():
         X[:, 1] = 1.7e9 + 1e-7 * rng.normal(size=60)
         opening = Opening.from_rows(check_rows(X, X[:, 0]))
         arrays = list(opening.to_arrays().values())
-        Opening.from_arrays(arrays, 5, 1, count=60, factor=True)
+        Opening.from_arrays(arrays, Schema(5, 1), 60, factor=True)
 
 
 def test_clients_with_other_columns_are_left_out_and_named():
@@ -545,17 +554,20 @@ def test_clients_with_other_columns_are_left_out_and_named():
     clients["odd"] = (np.ones((9, 3)) * np.arange(9.0)[:, None], np.arange(9.0))
     fit = refine(clients, alpha=1.0)
     assert fit.report.failures == {
-        "odd": "has 3 features and 1 target where 2 clients have 8 and 1"
+        "odd": "its columns are not those of 2 other clients: 3 features against 8"
     }
 
 
 def test_the_report_tells_how_it_went():
     fit = refine(split(some_rows(100, 30), [50, 50]))
     text = str(fit.report)
-    assert text.startswith(f"Federated ridge in {fit.rounds} rounds")
+    rounds = fit.report.refinement.rounds
+    assert text.startswith(f"Federated ridge in {rounds} rounds")
     assert "estimated relative error" in text
     content = fit.report.to_dict()["refinement"]
-    assert content["rounds"] == fit.rounds == len(content["estimates"])
+    assert (
+        content["rounds"] == fit.report.refinement.rounds == len(content["estimates"])
+    )
     assert content["estimates"][-1] <= 1e-12
 
 

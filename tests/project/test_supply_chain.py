@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wire
 from audit_dependencies import COULD_NOT_ASK, FOUND_NONE, FOUND_SOME, Audit
 from fakes import InProcessGrid, node_context, set_task_identity
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -32,7 +33,6 @@ from forbidden import bad_text, findings
 from packaging.requirements import Requirement
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, RidgeClient, ridge_client_app
-from fedridge_flwr.flower.protocol import records as wire
 
 PROJECT = Path(__file__).resolve().parents[2]
 APPS = {

@@ -229,7 +229,7 @@ def test_constant_columns_and_too_few_rows_are_named():
 def test_what_float32_cannot_tell_from_singular_is_refused():
     X = np.random.default_rng(0).normal(size=(50, 2))
     exact = from_data(np.column_stack([X, X.sum(axis=1)]), X[:, 0])
-    rounded = from_compact(*to_compact(exact), 3, count=50)
+    rounded = from_compact(*to_compact(exact), exact.schema, 50)
     with pytest.raises(SingularSystemError, match="sent as float64"):
         solve(rounded, 0.0, solver="cg")
 

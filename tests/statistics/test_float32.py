@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from fits import begin, finish
 from generators import client_statistics, linear_rows, relative_error, split_rows
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,18 +23,17 @@ from fedridge_flwr import (
     solve,
     solve_path,
 )
-from fedridge_flwr.federation.one_shot import FitSettings, OneShotFit
+from fedridge_flwr.data.schema import Schema
+from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.statistics.float32 import ROUNDING, from_compact, to_compact
-from fedridge_flwr.statistics.sufficient import RunningTotal
+from fedridge_flwr.statistics.running_total import RunningTotal
 
 
 def there_and_back(stats: SufficientStatistics) -> SufficientStatistics:
     return from_compact(
         *to_compact(stats),
-        stats.n_features,
-        stats.n_targets,
-        count=stats.count,
-        feature_hash=stats.feature_hash,
+        stats.schema,
+        stats.count,
     )
 
 
@@ -195,13 +195,13 @@ def test_the_coefficients_move_by_no_more_than_the_report_says(
     y = (X - shift) @ rng.normal(size=d) + noise * rng.normal(size=len(X)) * X.std()
     exact = client_statistics(X, y, split_rows(len(X), K, rng))
     total = sum(exact)
-    fit = OneShotFit(FitSettings(alpha=alpha, wire_dtype="float32"))
+    fit = begin(alpha=alpha, wire_dtype="float32")
     for k, part in enumerate(exact):
-        fit.fold.add(str(k), there_and_back(part))
+        fit.round.into.add(str(k), there_and_back(part))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IllConditionedWarning)
         try:
-            expected, model = solve(total, alpha), fit.finish()
+            expected, model = solve(total, alpha), finish(fit)
         except SingularSystemError:
             return
     spread = float(np.sqrt(total.centred_target_gram[0, 0] / total.total_weight))
@@ -242,10 +242,10 @@ def test_the_report_tells_only_where_float32_was_merged():
         *linear_rows(60, 3, np.random.default_rng(0)), np.split(np.arange(60), 3)
     )
     for sent, told in ((parts, False), ([there_and_back(parts[0]), *parts[1:]], True)):
-        fit = OneShotFit(FitSettings(wire_dtype="float32"))
+        fit = begin(wire_dtype="float32")
         for k, part in enumerate(sent):
-            fit.fold.add(str(k), part)
-        model = fit.finish()
+            fit.round.into.add(str(k), part)
+        model = finish(fit)
         assert ("float32" in str(fit.report)) is told
         found = fit.report.to_dict()["wire_error"]
         assert found == (ROUNDING * model.condition_ if told else None)
@@ -253,13 +253,13 @@ def test_the_report_tells_only_where_float32_was_merged():
 
 def test_a_rounded_contribution_that_is_left_out_does_not_count():
     rng = np.random.default_rng(0)
-    fit = OneShotFit(FitSettings(wire_dtype="float32"))
+    fit = begin(wire_dtype="float32")
     for k in range(2):
         part = SufficientStatistics.from_data(*linear_rows(9, 2, rng))
-        fit.fold.add(str(k), part)
+        fit.round.into.add(str(k), part)
     wide = SufficientStatistics.from_data(*linear_rows(9, 5, rng))
-    fit.fold.add("wide", there_and_back(wide))
-    fit.finish()
+    fit.round.into.add("wide", there_and_back(wide))
+    fit.finish_round()
     assert fit.report.wire_error is None
 
 
@@ -348,17 +348,17 @@ def test_what_no_rows_have_is_refused(head, correlations, reason):
         warnings.catch_warnings(action="error"),
         pytest.raises(StatisticsError, match=reason),
     ):
-        from_compact(head, correlations, 3, 1, count=20)
+        from_compact(head, correlations, Schema(3), 20)
 
 
 def test_the_wider_tolerance_is_not_wide():
     # Three columns whose correlations need an eigenvalue of -1e-5.
     correlations = np.float32([0.5, 0.5, -0.5 - 1e-5])
     with pytest.raises(StatisticsError, match="semi-definite"):
-        from_compact(np.array([9.0, 0, 0, 0, 1, 1, 1]), correlations, 2, 1)
+        from_compact(np.array([9.0, 0, 0, 0, 1, 1, 1]), correlations, Schema(2))
 
 
 @pytest.mark.parametrize(("d", "t"), [(0, 1), (1, 0), (-1, 3), (3, 2)])
 def test_sizes_that_are_not_those_of_the_arrays_are_refused(d, t):
     with pytest.raises(StatisticsError):
-        from_compact(HEAD, CORRELATIONS, d, t, count=20)
+        from_compact(HEAD, CORRELATIONS, Schema(d, t), 20)

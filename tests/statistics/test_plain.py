@@ -109,7 +109,7 @@ def test_what_no_rows_can_have_is_refused(G, h, count, words):
 
 
 def test_other_columns_are_refused():
-    with pytest.raises(StatisticsError, match=r"\(2, 1\) on one side, \(3, 1\)"):
+    with pytest.raises(StatisticsError, match="2 features against 3"):
         from_arrays(np.eye(2), np.ones(2), 2) + from_arrays(np.eye(3), np.ones(3), 3)
 
 

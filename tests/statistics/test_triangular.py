@@ -31,9 +31,10 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.data.rows import Rows, check_rows
+from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.flower.message_sizes import array_lengths, message_bytes
+from fedridge_flwr.linalg.packed import packed_length
 from fedridge_flwr.statistics.encoding import KINDS, decode, encode, encode_rows
-from fedridge_flwr.statistics.sufficient import packed_length
 from fedridge_flwr.statistics.triangular import (
     FACTOR_ROUNDING,
     WIDEST,
@@ -49,10 +50,9 @@ DTYPES = ["float64", "float32"]
 def there_and_back(rows: Rows, dtype: str = "float64") -> SufficientStatistics:
     return from_trapezoid(
         *to_trapezoid(rows, dtype),
-        rows.n_features,
-        rows.n_targets,
+        rows.schema,
+        rows.n_rows,
         dtype=dtype,
-        count=rows.n_rows,
     )
 
 
@@ -238,7 +238,7 @@ def test_rows_without_weight_count_only_as_rows():
     weight = np.r_[np.ones(5), np.zeros(35)]
     encoded = encode_rows(check_rows(X, y, weight))
     assert (encoded.kind, encoded.count) == ("factor", 40)
-    found = decode("factor", [*encoded.arrays.values()], 20, count=40)
+    found = decode("factor", [*encoded.arrays.values()], Schema(20), 40)
     assert_same_statistics(found, SufficientStatistics.from_data(X, y, weight))
     nothing = there_and_back(check_rows(X, y, np.zeros(40)))
     assert (nothing.count, nothing.total_weight) == (40, 0.0)
@@ -352,7 +352,7 @@ def test_what_no_rows_have_is_refused(head, order, factor, reason):
         warnings.catch_warnings(action="error"),
         pytest.raises(StatisticsError, match=reason),
     ):
-        from_trapezoid(head, order, factor, 4, 1, count=3)
+        from_trapezoid(head, order, factor, Schema(4), 3)
 
 
 @pytest.mark.parametrize(
@@ -374,33 +374,33 @@ def test_what_no_rows_have_is_refused_in_float32(head, factor, reason):
         warnings.catch_warnings(action="error"),
         pytest.raises(StatisticsError, match=reason),
     ):
-        from_trapezoid(head, ORDER, factor, 4, 1, dtype="float32", count=3)
+        from_trapezoid(head, ORDER, factor, Schema(4), 3, dtype="float32")
 
 
 @pytest.mark.parametrize(("d", "t"), [(0, 1), (1, 0), (-1, 3), (3, 1), (4, 2)])
 def test_sizes_that_are_not_those_of_the_arrays_are_refused(d, t):
     with pytest.raises(StatisticsError):
-        from_trapezoid(HEAD, ORDER, FACTOR, d, t, count=3)
+        from_trapezoid(HEAD, ORDER, FACTOR, Schema(d, t), 3)
 
 
 def test_a_few_numbers_do_not_become_gigabytes():
     head, order = np.zeros(2 + WIDEST), np.arange(WIDEST + 1, dtype=np.int32)
     with pytest.raises(StatisticsError, match="Send full statistics"):
-        from_trapezoid(head, order, np.zeros(0), WIDEST, 1, count=0)
+        from_trapezoid(head, order, np.zeros(0), Schema(WIDEST), 0)
 
 
 def test_without_a_count_the_weight_is_one():
-    assert from_trapezoid(HEAD, ORDER, FACTOR, 4).count == 3
+    assert from_trapezoid(HEAD, ORDER, FACTOR, Schema(4)).count == 3
     with pytest.raises(StatisticsError, match=r"2\.5 is not a whole number"):
-        from_trapezoid(changed(HEAD, 0, 2.5), ORDER, FACTOR, 4)
-    named = from_trapezoid(HEAD, ORDER, FACTOR, 4, feature_names=list("abcd"))
+        from_trapezoid(changed(HEAD, 0, 2.5), ORDER, FACTOR, Schema(4))
+    named = from_trapezoid(HEAD, ORDER, FACTOR, Schema(4, 1, tuple("abcd")))
     assert named.feature_names == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_number_of_arrays_is_refused(kind):
     with pytest.raises(ProtocolError, match=r"expected .* of .*, got 4"):
-        decode(kind, [HEAD] * 4, 4, 1, count=3)
+        decode(kind, [HEAD] * 4, Schema(4), 3)
 
 
 # ---- in a round ---------------------------------------------------------------------
@@ -532,5 +532,5 @@ def test_the_public_statistics_of_a_client_are_statistics():
     assert isinstance(client.statistics(), SufficientStatistics)
     arrays, count, fields = client.fit([], {})
     assert (len(arrays), count, fields["kind"]) == (3, 50, "factor")
-    back = decode("factor", arrays, D, count=count)
+    back = decode("factor", arrays, Schema(D), count)
     assert_same_statistics(back, client.statistics())

@@ -25,11 +25,6 @@ import numpy as np
 from ..._text import counted
 from ..._types import Array
 from ...errors import column_labels
-from ...features.column_moments import ColumnMoments
-from ...linalg.packed import diagonal_positions
-from ...multiround.opening import Opening
-from ...statistics.plain import PlainStatistics
-from ...statistics.sufficient import SufficientStatistics
 
 __all__ = ["Profile", "by_scale"]
 
@@ -65,6 +60,7 @@ class Profile:
 
     Examples
     --------
+    >>> from fedridge_flwr import SufficientStatistics
     >>> stats = SufficientStatistics.from_data([[1.0], [3.0]], [0.0, 4.0])
     >>> Profile.of(stats)
     Profile(weight=2.0, means=array([2., 2.]), deviations=array([1., 2.]), n_features=1)
@@ -76,26 +72,13 @@ class Profile:
     n_features: int
 
     @classmethod
-    def of(cls, part: Any) -> Profile | None:
-        """Return the profile of a contribution, or None where noise would hide it."""
-        if isinstance(part, SufficientStatistics):
-            weight, means = part.total_weight, part.means
-            squares = part.triangle[diagonal_positions(means.size)]
-        elif isinstance(part, Opening):
-            weight, means = part.moments.weight, part.moments.means
-            squares = part.moments.variances
-        elif isinstance(part, ColumnMoments):
-            weight, means = part.weight, part.means
-            deviations = _deviations(part.variances, 1.0, means)
-            return cls(weight, means.copy(), deviations, part.n_features)
-        elif isinstance(part, PlainStatistics):
-            roots = _deviations(np.diagonal(part.gram), float(part.count), None)
-            return cls(float(part.count), None, roots, part.n_features)
-        else:
-            return None
+    def of(cls, part: Any) -> Profile:
+        """Return the profile of a contribution, or of moments of columns."""
+        weight, means, squares = part.scale()
         deviations = _deviations(squares, weight, means)
         # Not the array as it came: that would keep the whole message alive.
-        return cls(weight, means.copy(), deviations, part.n_features)
+        own = None if means is None else means.copy()
+        return cls(weight, own, deviations, part.n_features)
 
     def without_means(self) -> Profile:
         """Return what can be compared with (G, h)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from ...regression.model import RidgeModel
 from ..error_text import one_line
 
 __all__ = [
+    "array_record",
     "decode_array",
     "decode_arrays",
     "held_out_arrays",
@@ -38,6 +40,11 @@ _HEADER = re.compile(
     rb"\{\s*(?:(?:%b|%b|%b)\s*(?:,\s*|(?=\}))){3}\}\s*" % (_DESCR, _ORDER, _SHAPE)
 )
 _NUMBERS = re.compile("[<>]?[iuf][248]|[|]?[iu]1|[<>]?c(8|16)|[|]?b1")
+
+
+def array_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    """Return arrays as a record of Flower's."""
+    return ArrayRecord({name: FlowerArray(array) for name, array in arrays.items()})
 
 
 def decode_arrays(record: ArrayRecord) -> list[NDArray[Any]]:
@@ -98,22 +105,14 @@ def _read_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, order == "True", np.dtype(descr)
 
 
-def model_arrays(model: RidgeModel) -> ArrayRecord:
-    """Return coefficients and intercept as the record that `Result.arrays` holds."""
-    return ArrayRecord(
-        {
-            "coef": FlowerArray(np.ascontiguousarray(model.coef_)),
-            "intercept": FlowerArray(_intercepts(model)),
-        }
-    )
-
-
-def _intercepts(model: RidgeModel) -> NDArray[np.float64]:
+def model_arrays(model: RidgeModel) -> dict[str, NDArray[Any]]:
+    """Return coefficients and intercept, as `Result.arrays` holds them."""
     targets = model.coef_.shape[:-1] or (1,)
-    return np.broadcast_to(np.asarray(model.intercept_, float), targets).copy()
+    intercept = np.broadcast_to(np.asarray(model.intercept_, float), targets)
+    return {"coef": np.ascontiguousarray(model.coef_), "intercept": intercept.copy()}
 
 
-def model_from_arrays(arrays: list[NDArray[Any]]) -> RidgeModel:
+def model_from_arrays(arrays: Sequence[NDArray[Any]]) -> RidgeModel:
     """Return a model that can predict, from the arrays of an evaluate request."""
     if len(arrays) != 2:
         raise ProtocolError(
@@ -136,17 +135,15 @@ def model_from_arrays(arrays: list[NDArray[Any]]) -> RidgeModel:
     )
 
 
-def held_out_arrays(models: HeldOut) -> ArrayRecord:
-    """Return the models of all others as the record sent to one client."""
-    return ArrayRecord(
-        {
-            "coef": FlowerArray(np.ascontiguousarray(models.coef)),
-            "intercept": FlowerArray(np.ascontiguousarray(models.intercept)),
-        }
-    )
+def held_out_arrays(models: HeldOut) -> dict[str, NDArray[Any]]:
+    """Return the models of all others as they are sent to one client."""
+    return {
+        "coef": np.ascontiguousarray(models.coef),
+        "intercept": np.ascontiguousarray(models.intercept),
+    }
 
 
-def held_out_from_arrays(arrays: list[NDArray[Any]]) -> HeldOut:
+def held_out_from_arrays(arrays: Sequence[NDArray[Any]]) -> HeldOut:
     """Return the models of all others from the arrays of a request."""
     if (
         len(arrays) != 2

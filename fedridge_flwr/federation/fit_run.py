@@ -1,0 +1,242 @@
+"""`FitRun`: one fit as an adapter drives it, round by round, to model and report."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._text import human_bytes
+from ..regression.diagnostics import spectrum
+from ..regression.model import Evaluation, RidgeModel
+from .multiround_fit import multiround
+from .one_shot import one_shot
+from .private_fit import private_one_shot, private_refinement
+from .recommend import better_mode
+from .report import FitReport
+from .round import Fit, FitResult, Round
+from .settings import FitSettings
+
+__all__ = ["FitRun", "average_evaluations"]
+
+
+def way_of_fitting(settings: FitSettings) -> Fit:
+    """Return the fit that given settings need, before its first round."""
+    if settings.privacy is not None:
+        many = settings.privacy.rounds > 1
+        return private_refinement(settings) if many else private_one_shot(settings)
+    return one_shot(settings) if settings.one_shot else multiround(settings)
+
+
+class FitRun:
+    """A fit between its first request and its report.
+
+    An adapter sends what `round` asks, hands every reply to ``round.into``, and calls
+    `finish_round`, until there is a `result`.
+
+    Parameters
+    ----------
+    settings : FitSettings
+        What to solve, and in which way.
+
+    Attributes
+    ----------
+    round : Round or None
+        The round to ask now; None when the fit has ended.
+    result : FitResult or None
+        What it ended with.
+    report : FitReport or None
+        Account of the fit, when it has ended.
+    seconds : dict of str to float
+        Time per phase.
+    bytes_up, bytes_down : int
+        Size of all messages, counted by the adapter.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import SufficientStatistics
+    >>> run = FitRun(FitSettings(alpha=0.0))
+    >>> for k in range(3):
+    ...     X = [[k + 0.0], [k + 1.0]]
+    ...     part = SufficientStatistics.from_data(X, [k, k + 1])
+    ...     run.round.into.add(f"client {k}", part)
+    >>> run.finish_round()
+    >>> run.model
+    RidgeModel(alpha=0.0, 1 feature, 6 rows, 3 clients, R²=1)
+    """
+
+    def __init__(self, settings: FitSettings) -> None:
+        self.settings = settings
+        self._steps = way_of_fitting(settings)
+        self.round: Round | None = next(self._steps)
+        self.result: FitResult | None = None
+        self.report: FitReport | None = None
+        self.seconds: dict[str, float] = {}
+        self.bytes_up = self.bytes_down = 0
+        self._before_losses: tuple[int, int] | None = None
+
+    @property
+    def model(self) -> RidgeModel | None:
+        """The model, or the one so far."""
+        if self.result is not None:
+            return self.result.model
+        return None if self.round is None else self.round.model
+
+    @property
+    def counts_losses(self) -> bool:
+        """Whether the clients are to count held-out losses now."""
+        return self.round is not None and self.round.counts_losses
+
+    @property
+    def progress(self) -> str:
+        """What there is to log after a round, if anything."""
+        if self.round is None or not self.round.progress or self.round.to is None:
+            return ""
+        spent = (self.bytes_up + self.bytes_down) / max(len(self.round.to), 1)
+        return f"{self.round.progress}, {human_bytes(spent)} per client so far"
+
+    def add_seconds(self, phase: str, began: float) -> None:
+        """Count the time since `began` for a phase."""
+        spent = time.perf_counter() - began
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+
+    def finish_round(self) -> None:
+        """Go on with the answers of this round, to the next round or to the end."""
+        began, ended = time.perf_counter(), None
+        try:
+            self.round = next(self._steps)
+            if self.round.counts_losses:
+                self._before_losses = self.bytes_up, self.bytes_down
+        except StopIteration as end:
+            self.round, ended = None, end.value
+        self.add_seconds("solve", began)
+        if ended is not None:
+            self.result = ended
+            self._write_report(ended)
+
+    def _write_report(self, result: FitResult) -> None:
+        gathered, model = result.gathered, result.model
+        total, answers = result.gathered.total, result.gathered.answers
+        if self.settings.screens:
+            self.seconds["screen"] = gathered.screener.seconds
+        failures = {**gathered.failures, **result.absent, **result.dropped}
+        exact = result.statistics if result.privacy is None else None
+        feature_map = gathered.feature_map
+        self.report = FitReport(
+            participants=[c for c in answers.participants if c not in result.dropped],
+            failures=failures,
+            repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
+            n_rows=model.n_rows_,
+            n_features=total.n_features,
+            n_targets=total.n_targets,
+            alpha=model.alpha_,
+            bytes_up=self.bytes_up,
+            bytes_down=self.bytes_down,
+            seconds=self.seconds,
+            wire_error=None if exact is None else _wire_error(exact, model),
+            selection=None if result.selection is None else result.selection.to_dict(),
+            selection_failures=dict(result.selection_failures),
+            privacy=result.privacy,
+            refinement=result.refinement,
+            mode=result.mode or self._why_one_shot(),
+            feature_map=""
+            if feature_map is None
+            else feature_map.describe(gathered.raw_features),
+            suspects=gathered.screener.suspects(failures),
+            screening=gathered.screener.summary,
+        )
+        if self._before_losses is not None and self.report.selection is not None:
+            up, down = self._before_losses
+            self.report.selection["bytes_up"] = self.bytes_up - up
+            self.report.selection["bytes_down"] = self.bytes_down - down
+        if exact is not None:
+            self.report.diagnose = partial(spectrum, exact, model)
+        self.report.advise = self._advice(result)
+        settings = self.settings
+        if settings.save_model is not None:
+            model.save(Path(settings.save_model).absolute())
+        if settings.on_model is not None:
+            settings.on_model(model)
+
+    def _why_one_shot(self) -> str:
+        """Return why "auto" is one shot, if it is."""
+        if self.settings.mode != "auto" or not self.settings.one_shot:
+            return ""
+        private = self.settings.privacy is not None
+        needs = "privacy needs it" if private else "choosing alpha needs the statistics"
+        return f"oneshot (auto: {needs})"
+
+    def _advice(self, result: FitResult) -> Any:
+        """Return a function that says what would have been better, if anything."""
+        settings, total = self.settings, result.gathered.total
+        multiround = result.refinement is not None
+        chosen_by_auto = settings.mode == "auto" and not settings.one_shot
+        if settings.privacy is not None or settings.selection is not None:
+            return None
+        if not total.count or chosen_by_auto:
+            return None
+        clients = len(result.gathered.answers.participants) - len(result.dropped)
+        mode = settings.mode if multiround else "oneshot"
+        rows = max(total.count // max(clients, 1), 1)
+        d, t, budget = total.n_features, total.n_targets, settings.max_bytes
+        return partial(better_mode, mode, d, rows, clients, t, budget)
+
+    def compare_bytes(self, fedavg_bytes_per_client: int) -> None:
+        """Say how many FedAvg rounds with the same clients cost as many bytes."""
+        if self.report is None:
+            return
+        asked = len(self.report.participants) + len(self.report.failures)
+        if asked:
+            spent = self.report.bytes_up + self.report.bytes_down
+            self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
+
+    def metrics(self) -> dict[str, int | float]:
+        """Return what strategies report of the model, in Flower's spelling."""
+        model = self.model
+        if model is None:
+            return {}
+        found: dict[str, int | float] = {"num-clients": model.n_clients_}
+        if model.n_rows_ is not None:
+            found["num-examples"] = model.n_rows_
+        return found if model.r2_ is None else {**found, "train-r2": model.r2_}
+
+    def selection_metrics(self) -> dict[str, float]:
+        """Return what strategies report of the choice of alpha."""
+        chosen = None if self.result is None else self.result.selection
+        if chosen is None:
+            return {}
+        best = int(np.flatnonzero(chosen.alphas == chosen.alpha)[0])
+        return {"alpha": chosen.alpha, "held-out-mse": float(chosen.mean[best])}
+
+
+def _wire_error(total: Any, model: RidgeModel) -> float | None:
+    if not total.rounding or model.condition_ is None:
+        return None
+    return float(min(1.0, total.rounding * model.condition_))
+
+
+def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    """Average MSE and R² over clients, weighted by rows, as Flower does.
+
+    The mean MSE is the MSE over all rows. The mean R² is a mean of clients' own R²,
+    over those that have one; it is not the R² over all rows.
+
+    Examples
+    --------
+    >>> average_evaluations([Evaluation(1.0, 0.5, 10), Evaluation(4.0, 0.2, 20)])
+    {'mse': 3.0, 'r2': 0.3, 'num-examples': 30.0}
+    """
+    rows = sum(evaluation.n_rows for evaluation in evaluations)
+    if rows == 0:
+        return {}
+    averaged = {"mse": sum(e.mse * (e.n_rows / rows) for e in evaluations)}
+    with_r2 = [e for e in evaluations if e.n_rows and not math.isnan(e.r2)]
+    if with_r2:
+        weight = sum(e.n_rows for e in with_r2)
+        averaged["r2"] = sum(e.r2 * (e.n_rows / weight) for e in with_r2)
+    return {**averaged, "num-examples": float(rows)}

@@ -1,0 +1,168 @@
+"""One contribution from every client, through a feature map that all agree on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._text import counted
+from ..errors import FedRidgeError, NotEnoughClientsError
+from ..features import FeatureMap
+from ..regression.model import RidgeModel
+from .aggregate import Aggregate
+from .answers import Answers
+from .requests import AskColumns, Request
+from .round import Round
+from .screening.screener import Screener
+from .settings import MORE_AGREEMENTS, FitSettings
+
+__all__ = ["Gathered", "gather"]
+
+_STILL_IN_MAP = " (its columns are still counted in the feature map)"
+_GONE = "not connected any more"
+
+
+@dataclass
+class Gathered:
+    """The contributions of all clients, their total, and who is left out.
+
+    Attributes
+    ----------
+    settings : FitSettings
+        What is solved.
+    screener : Screener
+        Who stands out.
+    columns : Answers
+        What clients sent of their columns, if the feature map needed it.
+    answers : Aggregate
+        Their contributions.
+    total : statistics
+        The sum over all participants.
+    rounds : int
+        How many rounds it took.
+    """
+
+    settings: FitSettings
+    screener: Screener = field(init=False)
+    columns: Answers = field(default_factory=Answers)
+    answers: Aggregate = field(init=False)
+    feature_map: FeatureMap | None = field(init=False)
+    total: Any = None
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with nobody."""
+        self.screener = Screener(self.settings)
+        self.feature_map = self.settings.feature_map
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Clients that are not in the total, and why."""
+        return {**self.columns.failures, **self.answers.failures}
+
+    @property
+    def feature_hash(self) -> str | None:
+        """Hash of the names of the raw columns, where somebody knows them."""
+        known: str | None = self.total.schema.feature_hash
+        schema = self.settings.schema
+        return schema.feature_hash if known is None and schema is not None else known
+
+    @property
+    def raw_features(self) -> int:
+        """Number of columns before the map; all participants have the same."""
+        raw: int | None = self.total.schema.n_features_in
+        if raw is None:
+            raise FedRidgeError("the clients did not say how many columns they have.")
+        return raw
+
+    def naming_suspects(self) -> AbstractContextManager[None]:
+        """Let numerical errors name the clients that may have caused them."""
+        return self.screener.naming_suspects(self.failures)
+
+    def on_raw_columns(self, model: RidgeModel) -> RidgeModel:
+        """Return the model with the feature map and the names that the server knows."""
+        names = self.settings.feature_names
+        if self.feature_map is not None:
+            known = getattr(model, "feature_names_in_", names)
+            model = model.with_feature_map(self.feature_map, self.raw_features, known)
+        if names is not None:
+            model.feature_names_in_ = np.asarray(names, dtype=object)
+        return model
+
+    def agree_on_map(self) -> None:
+        """Put numbers into the feature map, from the columns of all that take part."""
+        sizes = Counter(part.n_features for part in self.columns.parts.values())
+        usual = sizes.most_common(1)[0][0] if sizes else 0
+        for client, part in list(self.columns.parts.items()):
+            if part.n_features != usual:
+                self.columns.reject(
+                    client,
+                    f"has {counted(part.n_features, 'column')} where most clients have "
+                    f"{usual}",
+                )
+        self.screener.compare_columns(self.columns)
+        moments, rule = list(self.columns.parts.values()), self.settings.feature_map
+        if len(moments) < self.settings.min_clients or rule is None:
+            raise too_few(self.columns, self.settings)
+        self.feature_map = rule.resolve(sum(moments[1:], start=moments[0]))
+
+
+def gather(
+    settings: FitSettings, ask: Callable[[FeatureMap | None], Request]
+) -> Generator[Round, None, Gathered]:
+    """Ask every client for its contribution, and add them up.
+
+    A map that needs data costs a round before. If clients go away after that round, the
+    map is made again without them, so that the model is that of the others to the last
+    digit, as if those had never been there.
+    """
+    found = Gathered(settings)
+    if settings.map_needs_data:
+        yield Round(AskColumns(), found.columns)
+        found.rounds += 1
+        found.agree_on_map()
+    for attempts_left in reversed(range(1 + MORE_AGREEMENTS)):
+        members = found.columns.participants
+        found.answers = Aggregate(settings=settings, feature_map=found.feature_map)
+        yield Round(ask(found.feature_map), found.answers, to=members or None)
+        found.rounds += 1
+        found.answers.refuse_silent(members, _GONE)
+        found.total = found.screener.compare(found.answers)
+        gone = [client for client in members if client in found.answers.failures]
+        if not gone:
+            break
+        for client in gone:
+            if attempts_left:
+                found.columns.reject(client, found.answers.failures[client])
+            else:
+                found.answers.failures[client] += _STILL_IN_MAP
+        if attempts_left:
+            found.agree_on_map()
+    if found.total is None or len(found.answers.participants) < settings.min_clients:
+        raise too_few(found.answers, settings)
+    names = settings.feature_names
+    if names is not None and found.total.form == "full":
+        found.total = found.total.with_feature_names(names)
+    return found
+
+
+def too_few(answers: Answers, settings: FitSettings) -> NotEnoughClientsError:
+    """Return the error that says how many answers there were, and what failed."""
+    failures = answers.failures
+    valid = counted(len(answers.participants), "valid answer")
+    lines = [f"{valid}, at least {settings.min_clients} needed."]
+    for client, reason in list(failures.items())[:10]:
+        lines.append(f"  client {client}: {reason}")
+    if len(failures) > 10:
+        lines.append(f"  ... and {len(failures) - 10} more")
+    if failures and set(failures) <= answers.crashed:
+        lines.append(
+            "  No client understood the request: is their app ridge_client_app("
+            "load_data), or a RidgeClient?"
+        )
+    return NotEnoughClientsError("\n".join(lines))

@@ -1,0 +1,216 @@
+"""`respond`: a client's answer to a request, from its rows and its guards alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .._text import counted
+from ..data.rows import Rows, as_numbers, check_rows
+from ..data.schema import hash_names
+from ..errors import DataError, PrivacyError, ProtocolError
+from ..features import ColumnMoments, FeatureMap, check_allowed, map_rows
+from ..multiround import Opening, centred_product
+from ..privacy.curator import Curator
+from ..regression.model import Evaluation, RidgeModel
+from ..statistics.encoding import encode_rows
+from .costs import MOST_FEATURES
+from .requests import (
+    Answer,
+    AskColumns,
+    AskEvaluation,
+    AskLosses,
+    AskOpening,
+    AskProduct,
+    AskRelease,
+    AskStatistics,
+    Losses,
+    Request,
+)
+
+__all__ = ["Guards", "RawRows", "respond"]
+
+log = logging.getLogger("flwr")
+
+RawRows: TypeAlias = tuple[Any, Any, Any]
+"""X, y and weights as a user holds them; weights may be None."""
+
+
+@dataclass(frozen=True)
+class Guards:
+    """What a client insists on, whatever the server asks.
+
+    Parameters
+    ----------
+    min_rows : int
+        With fewer rows that have weight, the client declines.
+    feature_maps : tuple of FeatureMap, optional
+        The only feature maps that its rows may go through; None allows any.
+    curator : Curator, optional
+        Keeps the promises of private releases; without one there are none.
+    """
+
+    min_rows: int = 2
+    feature_maps: tuple[FeatureMap, ...] | None = None
+    curator: Curator | None = None
+
+    def check_request(self, request: Request) -> None:
+        """Decline a request that is not allowed; rows are not even loaded then."""
+        if request.feature_map is not None:
+            check_allowed(request.feature_map, self.feature_maps)
+        private = getattr(request, "release", None)
+        if private is None:
+            if self.curator is not None:
+                self.curator.refuse_exact()
+        elif self.curator is None:
+            raise PrivacyError(
+                "a private release must be remembered, or asking twice would halve the "
+                "noise: use RidgeClient(X, y, context=context)."
+            )
+        else:
+            self.curator.agree(private)
+
+    def check_rows(self, rows: Rows) -> None:
+        """Decline with too few rows: the statistics of one row are the row."""
+        if rows.n_filled < self.min_rows:
+            raise DataError(
+                f"declined: it has fewer rows than its min_rows={self.min_rows}."
+            )
+
+
+def respond(
+    request: Request, load: Callable[[], RawRows], guards: Guards
+) -> Answer | Evaluation | Losses:
+    """Return what is asked about a client's rows, or raise the reason why not.
+
+    Parameters
+    ----------
+    request : Request
+        What the server asks.
+    load : callable
+        Returns the rows; called only if the guards allow the request.
+    guards : Guards
+        What the client insists on.
+
+    Returns
+    -------
+    Answer, Evaluation or Losses
+        By what was asked for.
+
+    Examples
+    --------
+    >>> rows = [[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0], None
+    >>> answer = respond(AskStatistics(), lambda: rows, Guards())
+    >>> answer.kind, answer.count, answer.schema.n_features
+    ('centred', 3, 1)
+    >>> respond(AskStatistics(), lambda: rows, Guards(min_rows=5))
+    Traceback (most recent call last):
+    fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=5.
+    """
+    guards.check_request(request)
+    X, y, weight = load()
+    if request.task == AskRelease.task:
+        return _release(request, (X, y, weight), guards)
+    rows = check_rows(X, y, weight)
+    guards.check_rows(rows)
+    if request.task == AskEvaluation.task:
+        return _evaluation(request, rows, (X, y, weight))
+    if request.task == AskLosses.task:
+        _check_names(request, rows)
+    answer: Answer | Losses = _ANSWERS[request.task](
+        request, _mapped(rows, request.feature_map)
+    )
+    return answer
+
+
+def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
+    if feature_map is None:
+        return rows
+    log.info("Rows go through %s.", feature_map.describe(rows.n_features))
+    return map_rows(rows, feature_map)
+
+
+def _statistics(request: AskStatistics, rows: Rows) -> Answer:
+    _check_width(rows)
+    found = encode_rows(rows, request.wire_dtype)
+    return Answer(found.kind, found.arrays, rows.n_rows, rows.schema)
+
+
+def _columns(request: AskColumns, rows: Rows) -> Answer:
+    moments = ColumnMoments.from_rows(rows).to_array()
+    return Answer(request.task, {"columns": moments}, rows.n_rows, rows.schema)
+
+
+def _opening(request: AskOpening, rows: Rows) -> Answer:
+    mode = request.mode_for(rows.schema)
+    if mode == "oneshot":
+        return _statistics(AskStatistics(), rows)
+    if mode == "refine":
+        _check_width(rows)
+    opening = Opening.from_rows(rows, factor=mode == "refine")
+    return Answer(request.task, opening.to_arrays(), rows.n_rows, rows.schema)
+
+
+def _product(request: AskProduct, rows: Rows) -> Answer:
+    height, width = request.vectors.shape
+    # One for each target, and one more to find out whether columns are dependent.
+    if width > rows.n_targets + 1:
+        raise ProtocolError(
+            f"the server sends {width} vectors for {counted(rows.n_targets, 'target')}."
+        )
+    if height != rows.n_features:
+        raise ProtocolError(
+            f"the server sends vectors of {height} entries for {rows.n_features} "
+            "features: these are not the rows it asked about first."
+        )
+    product = centred_product(rows, request.vectors)
+    return Answer(request.task, {"product": product}, rows.n_rows, rows.schema)
+
+
+def _release(request: Any, raw: RawRows, guards: Guards) -> Answer:
+    """Return a private release, which counts as one example."""
+    X, y, weight = raw
+    # An error about one record would reveal that it is there.
+    rows = check_rows(as_numbers(X), as_numbers(y), weight)
+    rows = _mapped(rows, request.feature_map)
+    found = guards.curator.answer(request.release, rows)  # type: ignore[union-attr]
+    return Answer("private", {"release": found}, 1, rows.schema)
+
+
+def _evaluation(request: Any, rows: Rows, raw: RawRows) -> Evaluation:
+    _check_names(request, rows)
+    model: RidgeModel = request.model
+    if request.feature_map is not None:
+        model = model.with_feature_map(request.feature_map, rows.n_features)
+    return model.evaluate(*raw)
+
+
+def _losses(request: AskLosses, rows: Rows) -> Losses:
+    return Losses(request.models.losses_of_rows(rows), rows.n_rows)
+
+
+_ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
+    AskStatistics.task: _statistics,
+    AskColumns.task: _columns,
+    AskOpening.task: _opening,
+    AskProduct.task: _product,
+    AskLosses.task: _losses,
+}
+
+
+def _check_names(request: Any, rows: Rows) -> None:
+    own = hash_names(rows.feature_names)
+    if own is not None and request.feature_hash not in (None, own):
+        raise DataError("the model has other feature names, or another order.")
+
+
+def _check_width(rows: Rows) -> None:
+    """Decline a feature map of the server's whose statistics would fill the memory."""
+    if rows.feature_map is not None and rows.n_features > MOST_FEATURES:
+        raise ProtocolError(
+            f"the server's feature map makes {rows.n_features} features, of which a "
+            f"matrix of d x d is too much (at most {MOST_FEATURES}): use a smaller "
+            'map, or mode="cg".'
+        )

@@ -1,0 +1,399 @@
+"""Answers as Flower records, and back; whatever arrives is checked before use."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from ..._files import strict_json
+from ..._types import Array
+from ...data.schema import Schema
+from ...errors import ProtocolError, StatisticsError
+from ...features import ColumnMoments, FeatureMap
+from ...federation.costs import MOST_FEATURES
+from ...federation.requests import (
+    Answer,
+    AskColumns,
+    AskEvaluation,
+    AskLosses,
+    AskOpening,
+    AskProduct,
+    AskRelease,
+    AskStatistics,
+    Losses,
+    Request,
+)
+from ...multiround import Opening
+from ...privacy.noisy_statistics import PrivateStatistics
+from ...regression.model import Evaluation
+from ...statistics.encoding import KINDS, decode
+from ...statistics.plain import PlainStatistics
+from ...statistics.validity import SMALLEST_SQUARE
+from ..error_text import one_line
+from .array_records import array_record, decode_arrays
+from .request_records import (
+    FEATURE_HASH_KEY,
+    MAP_KEY,
+    PROTOCOL,
+    PROTOCOL_KEY,
+    find_record,
+)
+
+__all__ = [
+    "answer_content",
+    "answer_fields",
+    "error_content",
+    "evaluation_content",
+    "form_of",
+    "losses_content",
+    "losses_metrics",
+    "read_answer",
+    "read_evaluation",
+    "read_fields",
+    "read_losses",
+]
+
+_NAMES, _RAW, _ERROR, _LOSSES = "feature-names", "n-features-in", "error", "losses"
+_HASH = re.compile("[0-9a-f]{32}")
+_LONGEST_NAME = 200
+_LARGEST_COUNT = 2**53
+_LARGEST_FLOAT = float(np.finfo(np.float64).max)
+_ONE_ROW = 1e-6
+
+
+# ---- the client writes --------------------------------------------------------------
+
+
+def answer_fields(answer: Answer, share_names: bool) -> dict[str, bool | int | str]:
+    """Return what travels beside the arrays, as scalars of both APIs.
+
+    It is the kind and the columns; the number of rows is not in it.
+    """
+    schema = answer.schema
+    fields: dict[str, bool | int | str] = {
+        PROTOCOL_KEY: PROTOCOL,
+        "kind": answer.kind,
+        "n-features": schema.n_features,
+        "n-targets": schema.n_targets,
+    }
+    if schema.feature_hash is not None:
+        fields[FEATURE_HASH_KEY] = schema.feature_hash
+    if schema.feature_names is not None and share_names:
+        fields[_NAMES] = json.dumps(schema.feature_names)
+    if schema.feature_map is not None and schema.n_features_in is not None:
+        fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
+    return fields
+
+
+def answer_content(answer: Answer, share_names: bool) -> RecordDict:
+    """Return an answer for the message API."""
+    return RecordDict(
+        {
+            "arrays": array_record(answer.arrays),
+            "metrics": MetricRecord({"num-examples": answer.count}),
+            "config": ConfigRecord(dict(answer_fields(answer, share_names))),
+        }
+    )
+
+
+def error_content(reason: str) -> RecordDict:
+    """Return a refusal as readable content instead of a traceback."""
+    return RecordDict(
+        {"config": ConfigRecord({PROTOCOL_KEY: PROTOCOL, _ERROR: reason})}
+    )
+
+
+def evaluation_content(evaluation: Evaluation) -> RecordDict:
+    """Return an evaluation for the message API."""
+    mse, r2, n_rows = evaluation
+    return RecordDict(
+        {"metrics": MetricRecord({"num-examples": n_rows, "mse": mse, "r2": r2})}
+    )
+
+
+def losses_content(losses: Losses) -> RecordDict:
+    """Return losses for the message API: one number per candidate."""
+    values, n_rows = losses
+    metrics = MetricRecord({"num-examples": n_rows, _LOSSES: values.tolist()})
+    return RecordDict({"metrics": metrics})
+
+
+def losses_metrics(losses: Losses) -> dict[str, bytes]:
+    """Return the same for the older API, whose scalars exclude lists."""
+    return {_LOSSES: losses.values.astype("<f8").tobytes()}
+
+
+# ---- the server reads ---------------------------------------------------------------
+
+
+def form_of(content: RecordDict) -> str:
+    """Return the form of an answer, which is the one its client reads."""
+    legacy = any(key.startswith("fitres.") for key in content)
+    return "legacy" if legacy else "message"
+
+
+def read_answer(content: RecordDict, request: Request) -> Any:
+    """Return what an answer of either form brings, or raise what is wrong with it.
+
+    That is a contribution, losses or an evaluation, by what was asked.
+    """
+    _raise_refusal(content)
+    if request.task == AskEvaluation.task:
+        return read_evaluation(content)
+    if isinstance(request, AskLosses):
+        return read_losses(content, len(request.models.coef))
+    fields: Mapping[str, Any] = (
+        find_record(content, ConfigRecord, "config", "fitres.metrics") or {}
+    )
+    arrays = find_record(content, ArrayRecord, "arrays", "fitres.parameters")
+    if arrays is None:
+        raise ProtocolError("the answer has no arrays.")
+    keys = ("metrics", "fitres.num_examples")
+    metrics: Mapping[str, Any] = find_record(content, MetricRecord, *keys) or {}
+    count = metrics.get("num-examples", metrics.get("num_examples"))
+    return read_fields(fields, decode_arrays(arrays), count, request)
+
+
+def read_fields(
+    fields: Mapping[str, Any], arrays: Sequence[NDArray[Any]], count: Any, request: Any
+) -> Any:
+    """Return the contribution that arrays and the fields beside them stand for."""
+    if PROTOCOL_KEY not in fields:
+        return _read_foreign(arrays, count, request)
+    version = fields[PROTOCOL_KEY]
+    if type(version) is not int or version != PROTOCOL:
+        raise ProtocolError(
+            f"the client speaks version {one_line(repr(version))} of the FedRidge "
+            f"protocol, the server {PROTOCOL}: install the same fedridge-flwr on both "
+            "sides."
+        )
+    kind = fields.get("kind")
+    if not isinstance(kind, str) or (kind not in KINDS and kind not in _READERS):
+        raise ProtocolError(f"unknown kind of statistics {one_line(repr(kind))}.")
+    schema = _read_schema(fields, request.feature_map)
+    count = _check_count(count)
+    read = _READERS.get(kind)
+    if read is not None:
+        return read(request, arrays, schema, count)
+    wanted = request.task == AskStatistics.task or (
+        request.task == AskOpening.task and request.mode_for(schema) == "oneshot"
+    )
+    # Exact statistics in place of a private release are named where they are added up.
+    if not wanted and request.task != AskRelease.task:
+        raise ProtocolError(
+            "sent full statistics, which were not asked for: install the same "
+            "fedridge-flwr on both sides."
+        )
+    return decode(kind, arrays, schema, count)
+
+
+def _read_foreign(arrays: Sequence[NDArray[Any]], count: Any, request: Any) -> Any:
+    """Return the (G, h) of a client that does not use this package."""
+    supported = (AskStatistics.task, AskRelease.task)
+    if request.feature_map is not None or request.task not in supported:
+        raise ProtocolError("does not support this request.")
+    if len(arrays) != 2:
+        raise ProtocolError(
+            "the answer is neither FedRidge statistics nor the two arrays [G, h]: it "
+            f"has {len(arrays)} array(s)."
+        )
+    return PlainStatistics.from_arrays(arrays[0], arrays[1], _check_count(count))
+
+
+def _read_release(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> PrivateStatistics:
+    if request.task != AskRelease.task:
+        raise ProtocolError("sent a private release, which was not asked for.")
+    if len(arrays) != 1:
+        raise ProtocolError(f"expected one array of a release, got {len(arrays)}.")
+    asked = request.release
+    d, t = schema.n_features, schema.n_targets
+    return PrivateStatistics(
+        sums=arrays[0],
+        privacy=asked.privacy,
+        bounds=asked.privacy.bounds(d, t, asked.intercept),
+        server_round=asked.question.server_round,
+        schema=schema,
+    )
+
+
+def _read_columns(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> ColumnMoments:
+    if request.task != AskColumns.task or len(arrays) != 1:
+        raise ProtocolError("sent moments of columns, which were not asked for.")
+    found = ColumnMoments.from_array(arrays[0])
+    if found.n_features != schema.n_features:
+        raise ProtocolError(
+            f"sent moments of {found.n_features} columns for {schema.n_features} "
+            "features."
+        )
+    if count == 0 and found.weight:
+        raise ProtocolError("sent moments of columns of no rows.")
+    rounding = (_ONE_ROW * found.means) ** 2 + SMALLEST_SQUARE
+    if count == 1 and (found.variances > rounding).any():
+        raise ProtocolError("sent variances of columns of one row.")
+    return found
+
+
+def _read_opening(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> Opening:
+    mode = request.mode_for(schema) if request.task == AskOpening.task else ""
+    if mode not in ("refine", "cg"):
+        raise ProtocolError(
+            "sent the opening of a refinement, which was not asked for."
+        )
+    if mode == "refine" and schema.n_features > MOST_FEATURES:
+        raise ProtocolError(
+            f"has {schema.n_features} features, too many for a matrix of d x d on the "
+            f'server (at most {MOST_FEATURES}): use mode="cg".'
+        )
+    return Opening.from_arrays(arrays, schema, count, factor=mode == "refine")
+
+
+def _read_product(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> NDArray[Any]:
+    """Return the product in an answer; whether it can be right is checked later."""
+    if request.task != AskProduct.task or len(arrays) != 1:
+        raise ProtocolError("sent a product, which was not asked for.")
+    expected = request.vectors.shape[0]
+    if schema.n_features != expected:
+        raise ProtocolError(
+            f"has {schema.n_features} features now, where it had {expected}."
+        )
+    return arrays[0]
+
+
+_READERS: dict[str, Any] = {
+    "private": _read_release,
+    AskColumns.task: _read_columns,
+    AskOpening.task: _read_opening,
+    AskProduct.task: _read_product,
+}
+
+
+def _read_schema(fields: Mapping[str, Any], feature_map: FeatureMap | None) -> Schema:
+    """Return the columns of an answer: names, hash and map that fit together."""
+    d, t = _read_size(fields, "n-features"), _read_size(fields, "n-targets")
+    raw, digest = None, _read_digest(fields, MAP_KEY)
+    if digest is None and feature_map is not None:
+        raise ProtocolError("used no feature map although one was asked for.")
+    if digest is not None:
+        if feature_map is None:
+            raise ProtocolError("used a feature map, which was not asked for.")
+        raw = _read_size(fields, _RAW)
+        if feature_map.n_features_out(raw) != d:
+            raise ProtocolError(
+                f"used another feature map than the server: {d} features of {raw} "
+                f"columns, where there should be {feature_map.n_features_out(raw)}."
+            )
+    names, name_hash = _read_names(fields), _read_digest(fields, FEATURE_HASH_KEY)
+    try:
+        return Schema(d, t, names, name_hash, digest, raw)
+    except StatisticsError as error:
+        raise ProtocolError(str(error)) from None
+
+
+def _read_digest(fields: Mapping[str, Any], key: str) -> str | None:
+    digest = fields.get(key)
+    if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
+        raise ProtocolError(f"the {key} is not a hash.")
+    return digest
+
+
+def _read_names(fields: Mapping[str, Any]) -> tuple[str, ...] | None:
+    text = fields.get(_NAMES)
+    if text is None:
+        return None
+    try:
+        names = strict_json(text) if isinstance(text, str) else None
+    except ValueError:
+        names = None
+    if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+        raise ProtocolError("the feature names are not a list of text.")
+    if not all(name.isprintable() and len(name) <= _LONGEST_NAME for name in names):
+        raise ProtocolError("some feature names are too long or not printable.")
+    return tuple(names)
+
+
+def _read_size(fields: Mapping[str, Any], key: str) -> int:
+    value = fields.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 10**6:
+        raise ProtocolError(f"{key} must be a positive whole number.")
+    return value
+
+
+def _check_count(count: Any) -> int:
+    if (
+        not isinstance(count, int)
+        or isinstance(count, bool)
+        or not 0 <= count < _LARGEST_COUNT
+    ):
+        raise ProtocolError(
+            f"num-examples must be a whole number of rows, got {one_line(repr(count))}."
+        )
+    return count
+
+
+def _raise_refusal(content: RecordDict) -> None:
+    fields = find_record(content, ConfigRecord, "config")
+    if fields is not None and _ERROR in fields:
+        raise ProtocolError(one_line(fields[_ERROR]) or "no reason given")
+    for key in ("fitres.status", "evaluateres.status"):
+        status = find_record(content, ConfigRecord, key)
+        if status is not None and status.get("code", 0) != 0:
+            reason = one_line(status.get("message", ""))
+            raise ProtocolError(reason or "no reason given")
+
+
+def read_losses(content: RecordDict, expected: int) -> Array:
+    """Return the losses in an answer of either form, or raise what is wrong."""
+    metrics: Mapping[str, Any] = find_record(content, MetricRecord, "metrics") or {}
+    found = metrics.get(_LOSSES)
+    if found is None:
+        older = find_record(content, ConfigRecord, "evaluateres.metrics")
+        legacy: Mapping[str, Any] = older or {}
+        data = legacy.get(_LOSSES)
+        if not isinstance(data, bytes) or len(data) % 8:
+            raise ProtocolError("the answer has no held-out losses.")
+        found = np.frombuffer(data, dtype="<f8").tolist()
+    losses = np.asarray(found, dtype=np.float64)
+    if losses.shape != (expected,):
+        raise ProtocolError(
+            f"expected {expected} held-out losses, got shape {losses.shape}."
+        )
+    if not (np.isfinite(losses).all() and (losses >= 0).all()):
+        raise ProtocolError("some held-out losses are negative or not finite.")
+    return losses
+
+
+def read_evaluation(content: RecordDict) -> Evaluation:
+    """Return the evaluation in an answer of either form, or raise what is wrong.
+
+    A foreign client may call its mean squared error ``loss``, and need not know R².
+    """
+    found: dict[str, Any] = {}
+    for key in ("evaluateres.num_examples", "evaluateres.loss", "metrics"):
+        found.update(find_record(content, MetricRecord, key) or {})
+    found.update(find_record(content, ConfigRecord, "evaluateres.metrics") or {})
+    count = _check_count(found.get("num-examples", found.get("num_examples")))
+    mse: Any = found.get("mse", found.get("loss"))
+    if not _is_number(mse) or not 0 <= mse <= _LARGEST_FLOAT:
+        raise ProtocolError("mse must be a finite number, zero or more.")
+    r2: Any = found.get("r2", float("nan"))
+    if not _is_number(r2) or not (r2 != r2 or -1e300 < r2 <= 1):
+        raise ProtocolError("r2 must be a number of at most 1.")
+    return Evaluation(float(mse), float(r2), count)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,312 @@
+"""Requests as Flower records, and back; nothing that arrives is trusted.
+
+A request carries both forms at once, ``config`` for message-API clients and
+``fitins.*`` for NumPyClients, until the server knows which one a client reads. A client
+answers in the form it was asked in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common import Parameters
+from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
+from numpy.typing import NDArray
+
+from ..._types import Array
+from ...errors import PrivacyError, ProtocolError
+from ...features import FeatureMap
+from ...federation.requests import (
+    MODES,
+    AskColumns,
+    AskEvaluation,
+    AskLosses,
+    AskOpening,
+    AskProduct,
+    AskRelease,
+    AskStatistics,
+    Limits,
+    Request,
+)
+from ...privacy.curator import ReleaseRequest
+from ...privacy.mechanism import PREFIX, DifferentialPrivacy
+from ...privacy.release import ReleaseQuestion
+from ...statistics.float32 import WIRE_DTYPES
+from ..error_text import one_line
+from .array_records import (
+    array_record,
+    held_out_arrays,
+    held_out_from_arrays,
+    model_arrays,
+    model_from_arrays,
+)
+
+__all__ = [
+    "FEATURE_HASH_KEY",
+    "FORMS",
+    "MAP_KEY",
+    "PRIVATE_PROTOCOL",
+    "PROTOCOL",
+    "PROTOCOL_KEY",
+    "asks_for_losses",
+    "check_protocol",
+    "find_record",
+    "is_legacy_request",
+    "is_private",
+    "read_request",
+    "request_config",
+    "request_content",
+    "request_parts",
+]
+
+PROTOCOL_KEY = "fedridge-protocol"
+PROTOCOL = 1
+PRIVATE_PROTOCOL = 2
+"""Clients that know no privacy decline this version instead of answering exactly."""
+ROUNDS_PROTOCOL = 3
+"""Clients that know one round only decline this version."""
+_KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL)
+
+FORMS = ("both", "message", "legacy")
+"""In which API a request is written: in both as long as the client's is not known."""
+
+FEATURE_HASH_KEY = "feature-hash"
+MAP_KEY = "feature-map"
+_TASK, _LOSSES = "fedridge-task", "held-out-losses"
+_DTYPE, _MODE, _BYTES, _FEATURES = "wire-dtype", "mode", "max-bytes", "max-features"
+_RELEASE, _INTERCEPT = "release-id", "release-intercept"
+_ROUND, _CLIP = "release-round", "release-clip"
+_LARGEST = 1e200
+_LARGEST_COEF = 1e100
+_NO_ARRAYS = Parameters(tensors=[], tensor_type="numpy.ndarray")
+_Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
+
+
+def find_record(content: RecordDict, kind: type[_Record], *keys: str) -> _Record | None:
+    """Return the first record of this kind under one of these keys."""
+    # Flower's `config_records` and the like make a new dictionary for every look.
+    for key in keys:
+        record = content.get(key)
+        if isinstance(record, kind):
+            return record
+    return None
+
+
+# ---- the server writes --------------------------------------------------------------
+
+
+def request_parts(request: Request) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a request as scalars of both APIs, and arrays."""
+    fields, arrays = _WRITERS[request.task](request)
+    if request.feature_map is not None:
+        fields[MAP_KEY] = request.feature_map.to_json()
+    return fields, arrays
+
+
+def _write_statistics(request: AskStatistics) -> Any:
+    dtype = request.wire_dtype
+    return ({} if dtype == "float64" else {_DTYPE: dtype}), {}
+
+
+def _write_columns(request: AskColumns) -> Any:
+    return {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task}, {}
+
+
+def _write_opening(request: AskOpening) -> Any:
+    fields = {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task, _MODE: request.mode}
+    limits = request.limits
+    if request.mode == "auto":
+        fields |= {_BYTES: limits.max_bytes, _FEATURES: limits.max_features}
+    return fields, {}
+
+
+def _write_product(request: AskProduct) -> Any:
+    fields = {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task}
+    return fields, {"vectors": np.ascontiguousarray(request.vectors)}
+
+
+def _write_release(request: AskRelease) -> Any:
+    release = request.release
+    coef = release.question.coef
+    fields = {
+        **release.privacy.to_config(),
+        PROTOCOL_KEY: PRIVATE_PROTOCOL,
+        _RELEASE: release.release,
+        _INTERCEPT: release.intercept,
+        _ROUND: release.question.server_round,
+        _CLIP: float(release.question.clip),
+    }
+    return fields, ({} if coef is None else {"coef": np.ascontiguousarray(coef)})
+
+
+def _write_evaluation(request: AskEvaluation) -> Any:
+    return _hash_fields(request.feature_hash), model_arrays(request.model)
+
+
+def _write_losses(request: AskLosses) -> Any:
+    fields = {**_hash_fields(request.feature_hash), _TASK: _LOSSES}
+    return fields, held_out_arrays(request.models)
+
+
+def _hash_fields(feature_hash: object) -> dict[str, Any]:
+    return {} if feature_hash is None else {FEATURE_HASH_KEY: feature_hash}
+
+
+_WRITERS: dict[str, Any] = {
+    AskStatistics.task: _write_statistics,
+    AskColumns.task: _write_columns,
+    AskOpening.task: _write_opening,
+    AskProduct.task: _write_product,
+    AskRelease.task: _write_release,
+    AskEvaluation.task: _write_evaluation,
+    AskLosses.task: _write_losses,
+}
+
+
+def request_content(
+    fields: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    form: str = FORMS[0],
+    older: str = "fitins",
+) -> RecordDict:
+    """Return a message of one or both forms; in both, arrays travel twice."""
+    record = array_record(arrays)
+    marked = {PROTOCOL_KEY: PROTOCOL, **fields}
+    content: dict[str, Any] = {}
+    if form != "legacy":
+        content = {"arrays": record, "config": ConfigRecord(marked)}
+    if form != "message":
+        scalars = {k: v for k, v in marked.items() if not isinstance(v, list)}
+        # The older form knows no empty record, only a record of one empty array.
+        legacy = record if len(record) else parameters_to_arrayrecord(_NO_ARRAYS, True)
+        content[f"{older}.parameters"] = legacy
+        content[f"{older}.config"] = ConfigRecord(scalars)
+    return RecordDict(content)
+
+
+# ---- the client reads ---------------------------------------------------------------
+
+
+def is_legacy_request(content: RecordDict) -> bool:
+    """Whether only the older form is there, so the answer must have it too."""
+    return find_record(content, ConfigRecord, "config") is None
+
+
+def request_config(content: RecordDict) -> Mapping[str, Any]:
+    """Return the configuration of a request of either form."""
+    keys = ("config", "fitins.config", "evaluateins.config")
+    return find_record(content, ConfigRecord, *keys) or {}
+
+
+def is_private(config: Mapping[str, Any]) -> bool:
+    """Whether a request is a private one, however badly made."""
+    return config.get(PROTOCOL_KEY) == PRIVATE_PROTOCOL or any(
+        str(key).startswith(PREFIX) for key in config
+    )
+
+
+def asks_for_losses(config: Mapping[str, Any]) -> bool:
+    """Whether a request wants held-out losses and not an evaluation."""
+    return config.get(_TASK) == _LOSSES
+
+
+def check_protocol(config: Mapping[str, Any]) -> None:
+    """Decline requests of strategies that are not ours, or of another version."""
+    version = config.get(PROTOCOL_KEY)
+    if version is None:
+        raise ProtocolError(
+            "the server's strategy is not FedRidge, and would average the statistics "
+            "as if they were weights: use FedRidge (or LegacyFedRidge with "
+            "ServerAppComponents) as the strategy."
+        )
+    if version not in _KNOWN_PROTOCOLS:
+        known = ", ".join(map(str, _KNOWN_PROTOCOLS))
+        raise ProtocolError(
+            f"the server speaks version {version!r} of the FedRidge protocol, this "
+            f"client {known}: install the same fedridge-flwr on both sides."
+        )
+
+
+def read_request(
+    config: Mapping[str, Any], arrays: Sequence[NDArray[Any]], *, evaluating: bool
+) -> Request:
+    """Return what a request asks for, or raise what is wrong with it."""
+    text = config.get(MAP_KEY)
+    feature_map = None if text is None else FeatureMap.from_json(text)
+    if evaluating:
+        digest = config.get(FEATURE_HASH_KEY)
+        if asks_for_losses(config):
+            return AskLosses(held_out_from_arrays(arrays), digest, feature_map)
+        return AskEvaluation(model_from_arrays(arrays), digest, feature_map)
+    if is_private(config):
+        return AskRelease(_read_release(config, arrays), feature_map)
+    task = config.get(_TASK)
+    if task is None:
+        return AskStatistics(_read_dtype(config), feature_map)
+    if task == AskColumns.task:
+        return AskColumns()
+    if task == AskProduct.task:
+        return AskProduct(_read_vectors(arrays), feature_map)
+    if task != AskOpening.task or config.get(_MODE) not in MODES[1:]:
+        raise ProtocolError(
+            "the server asks for something that this client does not support: install "
+            "the same fedridge-flwr on both sides."
+        )
+    mode = str(config[_MODE])
+    if mode != "auto":
+        return AskOpening(mode, feature_map=feature_map)
+    limits: list[Any] = [config.get(_BYTES), config.get(_FEATURES)]
+    if not all(type(limit) is int and limit > 0 for limit in limits):
+        raise ProtocolError("the request does not say where auto ends.")
+    return AskOpening(mode, Limits(*limits), feature_map)
+
+
+def _read_dtype(config: Mapping[str, Any]) -> str:
+    dtype = config.get(_DTYPE, "float64")
+    if dtype not in WIRE_DTYPES:
+        raise ProtocolError(
+            f"the server wants statistics as {one_line(repr(dtype))}, this client can "
+            f"send {' and '.join(WIRE_DTYPES)}: install the same fedridge-flwr on both "
+            "sides."
+        )
+    return str(dtype)
+
+
+def _read_vectors(arrays: Sequence[NDArray[Any]]) -> Array:
+    if len(arrays) != 1 or arrays[0].dtype != np.float64 or arrays[0].ndim != 2:
+        raise ProtocolError("the request has no vectors to multiply by.")
+    if not (np.abs(arrays[0]) <= _LARGEST).all():
+        raise ProtocolError("the vectors to multiply by are not finite.")
+    return arrays[0]
+
+
+def _read_release(
+    config: Mapping[str, Any], arrays: Sequence[NDArray[Any]]
+) -> ReleaseRequest:
+    privacy = DifferentialPrivacy.from_config(config)
+    if privacy is None:
+        raise PrivacyError("the request for privacy does not say how much.")
+    server_round: Any = config.get(_ROUND)
+    clip: Any = config.get(_CLIP)
+    intercept: Any = config.get(_INTERCEPT)
+    # Python takes True for 1, and a second name for a round would be a second answer.
+    kinds = (type(server_round), type(intercept))
+    if kinds != (int, bool) or not isinstance(clip, float):
+        raise PrivacyError("the request does not say what it asks for.")
+    if not np.isfinite(clip) or clip < 0:
+        raise PrivacyError("the bound on residuals must be a finite number.")
+    coef = None
+    if arrays:
+        coef = np.asarray(arrays[0], dtype=np.float64)
+        sane = coef.ndim == 1 and bool((np.abs(coef) <= _LARGEST_COEF).all())
+        if len(arrays) != 1 or not sane:
+            raise PrivacyError("the coefficients of the request are not a vector.")
+    return ReleaseRequest(
+        release=str(config.get(_RELEASE)),
+        privacy=privacy,
+        intercept=intercept,
+        question=ReleaseQuestion(server_round, coef, float(clip)),
+    )
