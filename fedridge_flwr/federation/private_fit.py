@@ -18,9 +18,10 @@ from ..errors import (
     ProtocolError,
 )
 from ..privacy.clipping import LENGTH
-from ..privacy.curator import Request
+from ..privacy.curator import ReleaseRequest as Request
 from ..privacy.estimators import mostly_noise
-from ..privacy.experimental.refinement import Refinement, first_clip
+from ..privacy.experimental.refinement import ResidualRefinement as Refinement
+from ..privacy.experimental.refinement import first_clip
 from ..privacy.mechanism import DifferentialPrivacy
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..privacy.privacy_report import (
@@ -31,10 +32,12 @@ from ..privacy.privacy_report import (
     gram_is_noise,
     privacy_report,
     useless,
-    what_helps,
+)
+from ..privacy.privacy_report import (
+    accuracy_advice as what_helps,
 )
 from ..privacy.private_solve import best_alpha, centre, solve_private
-from ..privacy.release import Question
+from ..privacy.release import ReleaseQuestion as Question
 from ..regression.alpha_selection import AlphaSelection, check_alphas
 from ..regression.model import RidgeModel
 from .aggregate import Contribution, Fold

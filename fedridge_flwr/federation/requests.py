@@ -8,7 +8,7 @@ from typing import TypeAlias
 from .._text import human_bytes
 from .._types import Array
 from ..errors import FedRidgeError
-from ..privacy.curator import Request
+from ..privacy.curator import ReleaseRequest as Request
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 
 __all__ = [

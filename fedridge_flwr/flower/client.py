@@ -44,7 +44,8 @@ from ..federation.costs import MOST_FEATURES
 from ..federation.requests import AskColumns, AskOpening, AskProduct, Question
 from ..federation.settings import check_whole
 from ..multiround import Opening, centred_product
-from ..privacy.curator import Curator, Request
+from ..privacy.curator import Curator
+from ..privacy.curator import ReleaseRequest as Request
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
 from ..regression.leave_client_out import HeldOut

@@ -24,8 +24,8 @@ from fedridge_flwr.federation.requests import (
 )
 from fedridge_flwr.flower import wire
 from fedridge_flwr.multiround import Opening, centred_product
-from fedridge_flwr.privacy.curator import Request
-from fedridge_flwr.privacy.release import Question, make_release
+from fedridge_flwr.privacy.curator import ReleaseRequest
+from fedridge_flwr.privacy.release import ReleaseQuestion, make_release
 from fedridge_flwr.statistics.encoding import encode, encode_rows
 from fedridge_flwr.statistics.sufficient import SufficientStatistics
 
@@ -267,11 +267,11 @@ def _private(rng: Rng) -> Draft:
     data = some_data(rng, t=1 if refined else None)
     rows = check_rows(data.X, data.Y)
     privacy = REFINED if refined else PRIVACY
-    question = Question(1, None, 5.0) if refined else Question()
+    question = ReleaseQuestion(1, None, 5.0) if refined else ReleaseQuestion()
     release = make_release(
         rows, privacy, intercept=True, question=question, source=rng.bytes
     )
-    request = Request("0" * 32, privacy, True, question)
+    request = ReleaseRequest("0" * 32, privacy, True, question)
     fields = wire.schema_fields("private", _named(rng, rows), True)
     return Draft(**_draft(rng, "private", {"release": release}, fields, 1, request))
 

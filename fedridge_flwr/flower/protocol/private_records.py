@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from ..._types import Array
 from ...errors import PrivacyError, PrivacyWarning, ProtocolError
-from ...privacy.curator import Curator, Request
+from ...privacy.curator import Curator
+from ...privacy.curator import ReleaseRequest as Request
 from ...privacy.ledger import PrivacyLedger
 from ...privacy.mechanism import PREFIX, DifferentialPrivacy
 from ...privacy.noisy_statistics import PrivateStatistics
 from ...privacy.policy import PrivacyPolicy
-from ...privacy.release import Question
+from ...privacy.release import ReleaseQuestion as Question
 
 __all__ = [
     "PRIVATE_PROTOCOL",

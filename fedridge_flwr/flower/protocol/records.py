@@ -37,7 +37,7 @@ from ...federation.requests import (
     AskStatistics,
     Question,
 )
-from ...privacy.curator import Request
+from ...privacy.curator import ReleaseRequest as Request
 from ...regression.model import Evaluation
 from ...statistics.encoding import KINDS, decode, encode
 from ...statistics.float32 import WIRE_DTYPES

@@ -23,7 +23,7 @@ from ..noisy_statistics import PrivateStatistics
 from .curvature import SEEN, Curvature, relative_curvature
 from .scale import Scale, unclipped
 
-__all__ = ["Refinement", "first_clip"]
+__all__ = ["ResidualRefinement", "first_clip"]
 
 # The clip in units of the residual scale. Noise per unit of signal is least for a clip
 # of zero and 0.5% more at 0.15, where the cosines can still be counted ...
@@ -64,7 +64,7 @@ class _Round:
     clipped: float
 
 
-class Refinement:
+class ResidualRefinement:
     """Minimises Σ (b - a w)² + alpha |w|² through noisy answers, round by round.
 
     The estimate is Σ omega_t (w_t + A⁻¹ y_t / j_t), shrunk towards zero. omega
@@ -108,13 +108,13 @@ class Refinement:
 
     @property
     def blind(self) -> bool:
-        """Whether the first answer was all noise, so that nothing can be learned."""
+        """Whether the first answer was all noise, so that coefficients stay 0."""
         return self._per_client == 0.0
 
     def update(self, answer: PrivateStatistics) -> bool:
-        """Take the noisy sum of one round; clients may have dropped out since.
+        """Update by the noisy sum of one round; clients may have dropped out since.
 
-        Returns whether it made sense. If not, all is as it was before.
+        Returns whether it was usable. If not, nothing has changed.
         """
         before = copy.deepcopy(vars(self))
         try:
