@@ -125,7 +125,7 @@ class PrivateStatistics:
 
     @property
     def rounding(self) -> float:
-        """Rounding on the wire: always 0, since releases are whole numbers."""
+        """Rounding error of the message, always 0 since a release is whole numbers."""
         return 0.0
 
     # ---- merging -----------------------------------------------------------------

@@ -115,11 +115,11 @@ clients: gram 9.14
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of a table, as pairs of a title and a text."""
-        promise = f"epsilon {self.epsilon:g}, delta {self.delta:g} for each {self.unit}"
+        epsilon = f"epsilon {self.epsilon:g}, delta {self.delta:g} for each {self.unit}"
         spent = "" if self.releases == 1 else f", spent over {self.releases} rounds"
         found = [
             ("verdict", self.verdict),
-            ("privacy", f"{promise} ({self.neighboring}){spent}"),
+            ("privacy", f"{epsilon} ({self.neighboring}){spent}"),
             ("protects", _PROTECTS[self.trust]),
             (
                 "bounds",

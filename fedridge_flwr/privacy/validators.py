@@ -16,7 +16,7 @@ _RANGES = {
     "y_bound": (1e-30, 1e30, ""),
 }
 
-# Part of DifferentialPrivacy in 0.1.0, and not what they promise.
+# Settings of 0.1.0 that only the experiments still have.
 _EXPERIMENTS_ONLY = {"calibration": "paper", "estimator": "plain"}
 
 
@@ -74,12 +74,11 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value in allowed:
         return
     choices = " or ".join(f'"{choice}"' for choice in allowed)
-    removed = _EXPERIMENTS_ONLY.get(name)
-    hint = ""
-    if removed is not None and value == removed:
-        hint = (
-            ", which is not private as it claims and is available in the experiments "
-            "that reproduce the paper only (make experiments, "
-            "simulations/fedridge_simulations/paper_privacy.py)"
-        )
-    raise PrivacyError(f"{name} must be {choices}, got {value!r}{hint}.")
+    removed = isinstance(value, str) and value == _EXPERIMENTS_ONLY.get(name)
+    hint = (
+        ", which only the experiments that reproduce the paper have (make experiments, "
+        "simulations/fedridge_simulations/paper_privacy.py)"
+    )
+    raise PrivacyError(
+        f"{name} must be {choices}, got {value!r}{hint if removed else ''}."
+    )

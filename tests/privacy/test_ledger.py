@@ -164,6 +164,8 @@ def test_a_damaged_ledger_refuses_everything(path, content):
     [
         ("UPDATE answers SET client = 'b'", "damaged"),
         ("UPDATE answers SET mu_add_or_remove = 1e-9", "damaged"),
+        ("UPDATE answers SET release = x'00ff'", "damaged"),
+        ("UPDATE answers SET epsilon = 9e999", "damaged"),
         ("DELETE FROM answers", "damaged"),
         ("DELETE FROM checksum", "damaged"),
         ("PRAGMA user_version = 0", "damaged"),
