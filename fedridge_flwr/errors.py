@@ -193,7 +193,7 @@ class MissingBoundError(PrivacyError, TypeError):
 class PrivacyWarning(UserWarning):
     """Less privacy, or less accuracy for it, than one may think.
 
-    Among others: the paper's own noise, which is less than it claims, and a private
+    Among others: a policy that allows more than the ledger's budget, and a private
     model whose coefficients are all 0 because the noise hides the data.
 
     Examples
@@ -201,16 +201,22 @@ class PrivacyWarning(UserWarning):
     Make it an error where nobody reads warnings:
 
     >>> import warnings
-    >>> from fedridge_flwr import DifferentialPrivacy, PrivacyWarning
-    >>> bounds = {"x_norm_bound": 1.0, "y_bound": 1.0}
+    >>> from pathlib import Path
+    >>> from fedridge_flwr import PrivacyLedger, PrivacyPolicy, PrivacyWarning
+    >>> from fedridge_flwr import ridge_client_app
+    >>> policy = PrivacyPolicy(max_epsilon=2.0, max_delta=1e-5)
+    >>> ledger = PrivacyLedger(Path.cwd() / "ledger.db", 1.0, 1e-5)
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", PrivacyWarning)
-    ...     DifferentialPrivacy(5.0, 1e-5, **bounds, calibration="paper")
+    ...     ridge_client_app(
+    ...         lambda context: ([[1.0]], [2.0]),
+    ...         privacy_policy=policy,
+    ...         privacy_ledger=ledger,
+    ...         client_name="clinic",
+    ...     )  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    fedridge_flwr.errors.PrivacyWarning: calibration="paper" claims epsilon 5 and \
-gives 6.82 at delta 1e-05: G and h leave together but are noised as if only one did, \
-by a formula that holds up to epsilon 1. Use it to repeat the paper, and for nothing \
-else.
+    fedridge_flwr.errors.PrivacyWarning: the policy grants epsilon 2, but the ledger's \
+budget is 1...
     """
 
 

@@ -23,10 +23,10 @@ from ..privacy.privacy_report import (
     UNKNOWN,
     USABLE,
     WEAK,
+    accuracy_advice,
     gram_is_noise,
     privacy_report,
     useless,
-    what_helps,
 )
 from ..privacy.private_solve import best_alpha, centre, solve_private
 from ..privacy.release import ReleaseQuestion
@@ -53,7 +53,7 @@ def private_one_shot(settings: FitSettings) -> Fit:
     equations = centre(total, fit_intercept=settings.fit_intercept)
     damage, advice = [], []
     if mostly_noise(equations.gram, equations.gram_sd):
-        damage, advice = [gram_is_noise(privacy)], [what_helps(privacy, total)]
+        damage, advice = [gram_is_noise(privacy)], [accuracy_advice(privacy, total)]
     deviations = {"gram": total.gram_sd, "moment": total.moment_sd}
     if total.target_gram is not None:
         deviations["target_gram"] = total.target_gram_sd
@@ -114,7 +114,7 @@ def private_refinement(settings: FitSettings) -> Fit:
         damage.append(
             "the number of rows does not stand out of its noise: all coefficients are 0"
         )
-        advice = [what_helps(privacy, first)]
+        advice = [accuracy_advice(privacy, first)]
     report = _report(
         first,
         model,
@@ -221,7 +221,7 @@ def _report(
     """Return the privacy report, which the model carries along."""
     empty = np.flatnonzero(~np.atleast_2d(model.coef_).any(axis=1)).tolist()
     if empty:
-        parts["advice"] = parts["advice"] or [what_helps(total.privacy, total)]
+        parts["advice"] = parts["advice"] or [accuracy_advice(total.privacy, total)]
         means = np.broadcast_to(model.intercept_, total.n_targets)[empty].tolist()
         parts["verdict"] = useless(empty, total.n_targets, means)
         warnings.warn(

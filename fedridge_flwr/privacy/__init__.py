@@ -1,8 +1,9 @@
-"""Differential privacy of every record: bounds, noise, budget, and what to make of it.
+"""Differential privacy of every record: bounds, noise, budget and estimates.
 
-Nothing in here knows Flower. A client clips its rows to public bounds (`bounds`), adds
-them up exactly and adds noise once (`release`), if its policy and its ledger agree
-(`curator`). The server adds the answers up (`statistics`) and solves (`solve`).
+It does not know Flower. A client clips its rows to public bounds (`clipping`), sums
+them exactly and adds noise once (`release`), if its policy and its ledger allow it
+(`curator`). The server adds the answers up (`noisy_statistics`) and solves
+(`private_solve`).
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def private_statistics(
 ) -> PrivateStatistics:
     """Return one client's private release, outside of Flower.
 
-    Rows are clipped to the bounds, added up exactly, and noise is added once. Every
-    call is a release of its own and spends the whole (epsilon, delta). With
+    Rows are clipped to the bounds, summed exactly, and noise is added once. Every call
+    is a release of its own and spends the whole (epsilon, delta). With
     ``trust="server"`` there is no noise in it yet: the server adds it to the sum
     (`PrivateStatistics.with_server_noise`).
 
@@ -58,11 +59,11 @@ def private_statistics(
     X, y : array-like
         Rows, as `SufficientStatistics.from_data` takes them.
     privacy : DifferentialPrivacy
-        Bounds and noise; one round.
+        The mechanism; one round.
     fit_intercept : bool
-        Whether an intercept is to be fitted.
+        Whether an intercept will be fitted.
     source : callable
-        Random bytes; anything but the operating system's are for tests.
+        Source of random bytes; any other than the default is for tests.
 
     Returns
     -------
@@ -74,8 +75,8 @@ def private_statistics(
     PrivacyError
         If the privacy has several rounds or needs a secure sum.
     DataError
-        If X and y have the wrong shape. Values that are no finite numbers are not an
-        error, which would tell that they are there: such rows count for nothing.
+        If X and y have the wrong shape. Rows that are not finite are dropped, since an
+        error would reveal them.
 
     Examples
     --------
@@ -91,8 +92,8 @@ def private_statistics(
     """
     if privacy.rounds > 1 or privacy.trust == "secagg":
         raise PrivacyError(
-            "outside of Flower there is one round, and no secure sum: use rounds=1 and "
-            'trust="local", or "server" and with_server_noise() on the sum.'
+            "private_statistics supports one round, and no secure sum: use rounds=1 "
+            'and trust="local", or "server" and with_server_noise() on the sum.'
         )
     rows = check_rows(as_numbers(X), as_numbers(y))
     sums = make_release(rows, privacy, intercept=fit_intercept, source=source)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 
 from ..errors import PrivacyError
+from .validators import check_number
 
 __all__ = ["Shares", "one_shot_shares", "refinement_shares"]
 
@@ -47,14 +47,9 @@ class Shares:
         >>> round(Shares({"gram": 0.5, "moment": 0.5}).replacement(1), 4)
         1.5
         """
-        shares = (
-            self.of["gram"],
-            self.of["moment"],
-            self.of.get("target_gram", 0.0),
-        )
-        if n_targets > 1:
-            return math.sqrt(_several_targets(*shares))
-        return math.sqrt(_one_target(*shares))
+        shares = [self.of.get(block, 0.0) for block in _KNOWN]
+        square = _one_target(*shares) if n_targets == 1 else _several_targets(*shares)
+        return math.sqrt(square)
 
 
 def _several_targets(gram: float, moment: float, target_gram: float) -> float:
@@ -102,18 +97,16 @@ def one_shot_shares(split: Mapping[str, float] | None) -> Shares:
             'budget_split must have "gram" and "moment", and may have "target_gram", '
             f"got {', '.join(map(repr, split)) or 'nothing'}."
         )
-    for block, share in split.items():
-        number = isinstance(share, Real) and not isinstance(share, bool)
-        if not number or not 0 < share < 1:
-            raise PrivacyError(
-                f"budget_split[{block!r}] must be between 0 and 1, got {share!r}."
-            )
-    total = math.fsum(split.values())
+    shares = {
+        block: check_number(f"budget_split[{block!r}]", share, above=0.0, below=1.0)
+        for block, share in split.items()
+    }
+    total = math.fsum(shares.values())
     if abs(total - 1.0) > _TOLERANCE:
         raise PrivacyError(
             f"the shares of budget_split must add up to 1, got {total!r}."
         )
-    return Shares({block: float(share) / total for block, share in split.items()})
+    return Shares({block: share / total for block, share in shares.items()})
 
 
 def refinement_shares(rounds: int, server_round: int) -> Shares:

@@ -1,7 +1,7 @@
 """Rows clipped to public bounds and put on an integer grid.
 
-The grid makes the bound exact: whatever float64 a row holds, what it adds to any sum is
-a vector of integers whose length is at most `LENGTH` to the last unit, and sums of
+The grid makes the bound exact: every row, whatever float64 numbers it has, adds to any
+sum a vector of integers of length `LENGTH` at most, to the last unit, and sums of
 integers depend on neither order nor rounding.
 """
 
@@ -46,7 +46,7 @@ class GridRows:
 
     @property
     def n_dropped(self) -> int:
-        """Number of rows that count for nothing."""
+        """Number of rows that were dropped."""
         return int(np.count_nonzero(~self.present))
 
 
@@ -112,16 +112,16 @@ class Bounds:
         )
 
     def on_grid(self, block: Block) -> GridRows:
-        """Clip rows jointly, round them, and drop those that hold no finite row.
+        """Clip rows jointly, round them, and drop those that are not finite.
 
         A row longer than the bound is shortened to it and its target with it, which
-        leaves y = X w true; then the target is cut to its own bound. The answer is
-        safe for every float64: NaN and infinity drop the row, 1e308 does not overflow.
+        preserves y = X w; then the target is cut to its own bound. The result is safe
+        for every float64: NaN and infinity drop the row, 1e308 does not overflow.
         """
         X, Y = _dense(block.X), _dense(block.Y)
         longest, largest = self._longest
         within = (_squares(X) <= longest**2) & (_squares(Y) <= largest**2)
-        # Whatever is not surely within the bounds, NaN included, takes the slow way.
+        # Rows that are not certainly within the bounds, NaN included, are clipped.
         odd = np.flatnonzero(~within)
         U = np.empty((len(X), self.width))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -145,8 +145,7 @@ class Bounds:
             Y[odd] = targets
         np.rint(U, out=U)
         np.rint(V, out=V)
-        # A row that broke its length all the same would count for nothing rather than
-        # for too much.
+        # Should a row be too long all the same, it must be dropped, not counted.
         present &= (_squares(U) <= LENGTH**2) & (_squares(V) <= LENGTH**2)
         if not present.all():
             U[~present], V[~present] = 0.0, 0.0

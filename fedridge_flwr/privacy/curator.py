@@ -1,4 +1,4 @@
-"""`Curator`: answers private questions about one client's rows, each of them once."""
+"""`Curator`: answers private requests to one client, each of them once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..errors import PrivacyError
 from .ledger import PrivacyLedger
 from .mechanism import RELATIONS, DifferentialPrivacy
 from .policy import PrivacyPolicy
-from .release import ReleaseQuestion, RowsSeen, check_question, make_release
+from .release import ClippingCounts, ReleaseQuestion, check_question, make_release
 
 __all__ = ["Curator", "Past", "ReleaseRequest"]
 
 Past = MutableMapping[str, Array]
-"""What was answered in this run, by question; it must outlive a lost message."""
+"""The answers of this run by `ReleaseRequest.key`; it must outlive a lost message."""
 
 log = logging.getLogger("flwr")
 _RELEASE = re.compile("[0-9a-f]{32}")
@@ -30,14 +30,14 @@ _RELEASE = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """One question of one fit.
+    """One request of one private fit.
 
     Parameters
     ----------
     release : str
         Name of the fit: 32 hexadecimal digits, drawn by the server.
     privacy : DifferentialPrivacy
-        What the fit promises.
+        The guarantee of the fit.
     intercept : bool
         Whether the constant feature is part of the release.
     question : ReleaseQuestion
@@ -50,23 +50,21 @@ class ReleaseRequest:
     question: ReleaseQuestion
 
     def __post_init__(self) -> None:
-        """Refuse what is not a request."""
+        """Validate the name of the release and the round."""
         if not isinstance(self.release, str) or not _RELEASE.fullmatch(self.release):
-            raise PrivacyError("the request does not name its release.")
+            raise PrivacyError("the private request has no valid release name.")
         asked = self.question.server_round
         if type(asked) is not int or not 1 <= asked <= self.privacy.rounds:
             raise PrivacyError(
-                f"the server asks for round {asked} of {self.privacy.rounds}: beyond "
-                "what was agreed."
+                f"declined: the server asks for round {asked} of {self.privacy.rounds}."
             )
 
     @property
     def fit(self) -> str:
-        """Name of the fit and of all that was agreed about it."""
-        terms = json.dumps(
-            [self.privacy.to_config(), self.intercept], sort_keys=True, default=str
-        )
-        return f"{self.release}/{_digest(terms.encode())}"
+        """Name of the fit, with a hash of its settings."""
+        settings = [self.privacy.to_config(), self.intercept]
+        text = json.dumps(settings, sort_keys=True, default=str)
+        return f"{self.release}/{_digest(text.encode())}"
 
     @property
     def round(self) -> str:
@@ -75,25 +73,25 @@ class ReleaseRequest:
 
     @property
     def key(self) -> str:
-        """Name of the question itself."""
+        """Name of the request, with a hash of its question."""
         coef = self.question.coef
-        words = b"" if coef is None else np.ascontiguousarray(coef).tobytes()
-        return f"{self.round}/{_digest(words + repr(self.question.clip).encode())}"
+        content = b"" if coef is None else np.ascontiguousarray(coef).tobytes()
+        return f"{self.round}/{_digest(content + repr(self.question.clip).encode())}"
 
 
 @dataclass
 class Curator:
-    """Keeps the promise for one client.
+    """Answers private requests to one client within its policy and its ledger.
 
-    A question that was answered gets the same answer again, to the last bit: a lost
-    message costs no privacy. A new one is held against the policy, then entered in the
-    ledger, and only then is anything drawn.
+    A request that was answered gets the same answer again, to the last bit: a lost
+    message costs no privacy. A new one is compared with the policy, then entered in the
+    ledger, and only then is noise drawn.
 
     Parameters
     ----------
     policy : PrivacyPolicy, optional
-        What the client grants; without it, whatever it is asked for, or, with a
-        ledger, whatever fits the ledger's budget.
+        The client's policy; without one, every private request is accepted, or, with a
+        ledger, every one within the ledger's budget.
     ledger : PrivacyLedger, optional
         Account over all runs.
     name : str
@@ -108,7 +106,7 @@ class Curator:
     past: Past = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take a ledger for a policy: who counts does not give away for nothing."""
+        """Take the budget of a ledger as the policy, if there is no other."""
         if self.policy is None and self.ledger is not None:
             self.policy = PrivacyPolicy(self.ledger.max_epsilon, self.ledger.max_delta)
 
@@ -117,62 +115,55 @@ class Curator:
         self.agree(request)
         if request.key in self.past:
             return self.past[request.key]
-        question = request.question
-        check_question(
-            rows, request.privacy, intercept=request.intercept, question=question
-        )
+        privacy, question = request.privacy, request.question
+        server_round, intercept = question.server_round, request.intercept
+        check_question(rows, privacy, intercept=intercept, question=question)
         if self.ledger is not None:
-            self.ledger.charge(
-                self.name, request.release, request.privacy, question.server_round
-            )
-        self.past[request.fit] = _mus(request.privacy)
-        seen = RowsSeen()
+            self.ledger.charge(self.name, request.release, privacy, server_round)
+        self.past[request.fit] = _mus(privacy)
+        counts = ClippingCounts()
         found = make_release(
-            rows,
-            request.privacy,
-            intercept=request.intercept,
-            question=question,
-            seen=seen,
+            rows, privacy, intercept=intercept, question=question, counts=counts
         )
         self.past[request.key] = found
-        if question.server_round == 1:
-            _log_rows(seen)
+        if server_round == 1:
+            _log_clipping(counts)
         return found
 
     def refuse_exact(self) -> None:
-        """Raise the reason why nothing exact is told, if there is one."""
+        """Raise the reason to decline exact answers, if there is one."""
         if self.policy is not None:
             self.policy.check(None)
         if self.past:
             raise PrivacyError(
-                "this client has made a private release in this run: whatever else it "
-                "told of the same rows would break its promise."
+                "declined: this client has made a private release in this run, and an "
+                "exact answer about the same rows would break its guarantee."
             )
 
     def agree(self, request: ReleaseRequest) -> None:
-        """Raise the reason why a question is not answered, if there is one.
+        """Raise the reason to decline a private request, if there is one.
 
-        It is asked before rows are loaded, so that whoever gets no answer does not
-        learn either whether they can be.
+        Called before rows are loaded, so that a declined request does not reveal
+        whether there are any.
         """
         if request.key in self.past:
             return
         privacy, fits = request.privacy, [k for k in self.past if k.count("/") == 1]
         if privacy.trust == "secagg":
-            # A part of the noise protects nobody whose sum is seen by itself.
+            # A fraction of the noise protects nobody whose own sum is visible.
             raise PrivacyError(
-                'the server asks for trust="secagg"; this version has no secure sums, '
-                "and without them a part of the noise is no privacy."
+                'declined: trust="secagg" needs secure sums, which this version does '
+                "not support."
             )
         if any(key.startswith(request.round + "/") for key in self.past):
             raise PrivacyError(
-                f"round {request.question.server_round} of this fit was answered "
-                "already, to another question."
+                f"declined: round {request.question.server_round} of this fit was "
+                "answered before, to another question."
             )
         if request.fit in fits:
             return
         if any(key.startswith(request.release + "/") for key in fits):
-            raise PrivacyError("the terms of this fit were others when it began.")
+            raise PrivacyError("the settings of this fit have changed since it began.")
         if self.policy is not None:
             self.policy.check(privacy)
             which = RELATIONS.index(privacy.neighboring)
@@ -180,19 +171,19 @@ class Curator:
             self.policy.check_sum([*before, float(_mus(privacy)[which])])
 
 
-def _log_rows(seen: RowsSeen) -> None:
-    if seen.doubtful:
+def _log_clipping(counts: ClippingCounts) -> None:
+    if counts.doubtful:
         log.warning(
             "Private release of %s: are bounds and rows in the same unit? Tell the "
             "server's operator that they do not fit, not these numbers.",
-            seen.in_words(),
+            counts,
         )
     else:
-        log.info("Private release of %s (for this client's log only).", seen.in_words())
+        log.info("Private release of %s (for this client's log only).", counts)
 
 
 def _mus(privacy: DifferentialPrivacy) -> Array:
-    return np.array([privacy.mu(relation) for relation in RELATIONS])
+    return np.array(list(privacy.mus.values()))
 
 
 def _digest(content: bytes) -> str:

@@ -11,26 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from .._types import Array
 from ..errors import StatisticsError
-from .evidence import signal_in
-from .shrinkage import noise_edge, shrunken_eigenvalues
+from .denoising import noise_edge, shrunken_eigenvalues, signal_in
 
-__all__ = [
-    "ESTIMATES",
-    "choose_alpha",
-    "mostly_noise",
-    "noise_aware",
-    "plain",
-    "ridge_floor",
-]
-
-Estimator: TypeAlias = Callable[[Array, Array, float, float, float], Array]
+__all__ = ["NoisyEquations", "choose_alpha", "estimate", "mostly_noise"]
 
 _UNRESOLVED = 3.0
 """Eigenvalues below this many s_G count as unresolved and are damped."""
@@ -39,99 +29,85 @@ _LEAST_SD = 1e-100
 _ROUNDING = float(np.finfo(np.float64).eps)
 _LARGEST = float(np.finfo(np.float64).max)
 _HUGE = 1e300
-_FISSION_SEED = 20
+_SPLIT_SEED = 20
 
 
-def noise_aware(
-    gram: Array, moment: Array, gram_sd: float, moment_sd: float, alpha: float
-) -> Array:
-    """Solve (g² + alpha g + l) w = f g h in the eigenvectors of the noisy Gram matrix.
-
-    g are the eigenvalues of `gram`, shrunken as is best for noise of sd `gram_sd`
-    that has no preferred direction, and l = max(s_h² / v, 9 s_G²) + p:
-
-    - v is the prior variance of a coefficient, found by marginal likelihood;
-    - f is 0, and with it w, unless the moments differ from noise alone by about two
-      standard errors, and tends to 1 as the evidence grows;
-    - 9 s_G² damps directions whose eigenvalue is below 3 s_G, unknown in size;
-    - p is the energy of G that the shrunken eigenvalues leave out, per direction.
-
-    l falls with the square of the noise, so w tends to the plain ridge solution
-    (gram + alpha I)⁻¹ moment, and is that without noise.
+@dataclass(frozen=True)
+class NoisyEquations:
+    """Noisy normal equations, and the size of their noise.
 
     Parameters
     ----------
     gram : ndarray of shape (d, d)
         Noisy Gram matrix, symmetric, perhaps indefinite.
     moment : ndarray of shape (d, t)
-        Noisy moments, one column per target; each target is solved on its own.
+        Noisy moments, one column per target.
     gram_sd : float
         Sd s_G of the noise on the diagonal of `gram`; off it s_G / sqrt(2).
     moment_sd : float
         Sd s_h of the noise on `moment`.
+    """
+
+    gram: Array
+    moment: Array
+    gram_sd: float
+    moment_sd: float
+
+
+def estimate(estimator: str, equations: NoisyEquations, alpha: float) -> Array:
+    """Return coefficients of shape (d, t), always finite; targets are independent.
+
+    "noise_aware" solves (g² + alpha g + l) w = f g h in the eigenvectors of the noisy
+    Gram matrix, with g its eigenvalues, denoised, and l = max(s_h² / v, 9 s_G²) + p:
+
+    - v is the prior variance of a coefficient, found by marginal likelihood;
+    - f is 0, and with it w, unless the moments differ from noise alone by about two
+      standard errors, and tends to 1 as the evidence grows;
+    - 9 s_G² damps directions whose eigenvalue is below 3 s_G, unknown in size;
+    - p is the energy of G that the denoised eigenvalues leave out, per direction.
+
+    l falls with the square of the noise, so w tends to the plain ridge solution
+    (gram + alpha I)⁻¹ moment, and is that without noise.
+
+    "ridge_floor" solves (max(g, 0) + r) w = f h with a ridge r = max(alpha,
+    s_G sqrt(2 d)), g the noisy eigenvalues. s_G sqrt(2 d) is the largest eigenvalue of
+    the noise alone, so no divisor is smaller than what noise can make, and
+    |w| ≤ |h| / r. f is 0 as long as |h|² is less than two standard errors above the
+    d s_h² of noise alone, 1 from three on, and linear between.
+
+    Parameters
+    ----------
+    estimator : {"noise_aware", "ridge_floor"}
+        How the noise is taken into account.
+    equations : NoisyEquations
+        Noisy statistics.
     alpha : float
         Ridge penalty.
-
-    Returns
-    -------
-    ndarray of shape (d, t)
-        Coefficients, always finite.
 
     Examples
     --------
     >>> import numpy as np
     >>> gram, moment = np.diag([4.0, 1.0]), np.array([[4.0], [1.0]])
-    >>> noise_aware(gram, moment, 0.0, 0.0, alpha=1.0).ravel()
+    >>> exact = NoisyEquations(gram, moment, 0.0, 0.0)
+    >>> estimate("noise_aware", exact, alpha=1.0).ravel()
     array([0.8, 0.5])
-    >>> noise_aware(gram, moment, 0.0, 100.0, alpha=1.0).ravel()
+    >>> noisy = NoisyEquations(gram, moment, 0.0, 100.0)
+    >>> estimate("noise_aware", noisy, alpha=1.0).ravel()
     array([0., 0.])
-    """
-    return _estimate(_shrink, gram, moment, gram_sd, moment_sd, alpha)
-
-
-def ridge_floor(
-    gram: Array, moment: Array, gram_sd: float, moment_sd: float, alpha: float
-) -> Array:
-    """Solve (max(g, 0) + r) w = f h with a ridge r = max(alpha, s_G sqrt(2 d)).
-
-    g are the eigenvalues of `gram`; those below 0, which no Gram matrix has, count
-    as 0. s_G sqrt(2 d) is the largest eigenvalue of the noise alone, so no divisor
-    is smaller than what noise can make, and |w| ≤ |h| / r. f is 0 as long as |h|² is
-    less than two standard errors above the d s_h² of noise alone, 1 from three on,
-    and linear between. Parameters as in `noise_aware`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> ridge_floor(np.diag([4.0, -1.0]), np.ones((2, 1)), 0.5, 0.0, 0.0).ravel()
+    >>> indefinite = NoisyEquations(np.diag([4.0, -1.0]), np.ones((2, 1)), 0.5, 0.0)
+    >>> estimate("ridge_floor", indefinite, alpha=0.0).ravel()
     array([0.2, 1. ])
     """
-    return _estimate(_floor, gram, moment, gram_sd, moment_sd, alpha)
-
-
-def plain(
-    gram: Array, moment: Array, gram_sd: float, moment_sd: float, alpha: float
-) -> Array:
-    """Solve (gram + alpha I) w = moment as if there were no noise, as in the paper.
-
-    The system may be indefinite and its solution huge. A singular one is solved by
-    least squares of least norm. Parameters as in `noise_aware`; the sds are not used.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> plain(np.diag([4.0, -1.0]), np.ones((2, 1)), 0.5, 0.0, 0.0).ravel()
-    array([ 0.25, -1.  ])
-    """
-    return _estimate(_as_is, gram, moment, gram_sd, moment_sd, alpha)
+    problem = _scaled(equations)
+    penalty = problem.penalty(alpha)
+    with np.errstate(all="ignore"):
+        vectors, solve = problem.solver(_RULES[estimator])
+        return problem.in_units(vectors @ solve(penalty))
 
 
 def choose_alpha(
-    estimator: Estimator,
-    gram: Array,
-    moment: Array,
-    gram_sd: float,
-    moment_sd: float,
+    estimator: str,
+    equations: NoisyEquations,
     alphas: Sequence[float],
     repeats: int = 8,
 ) -> tuple[float, Array]:
@@ -149,10 +125,8 @@ def choose_alpha(
 
     Parameters
     ----------
-    estimator : callable
-        `noise_aware`, `ridge_floor` or `plain`.
-    gram, moment, gram_sd, moment_sd
-        As in `noise_aware`.
+    estimator, equations
+        As in `estimate`.
     alphas : sequence of float
         Penalties to choose from.
     repeats : int, default 8
@@ -168,41 +142,28 @@ def choose_alpha(
     Examples
     --------
     >>> import numpy as np
-    >>> gram, moment = 100.0 * np.eye(3), np.full((3, 1), 50.0)
-    >>> alpha, scores = choose_alpha(ridge_floor, gram, moment, 1.0, 1.0, [0.1, 1e6])
-    >>> alpha
+    >>> equations = NoisyEquations(100.0 * np.eye(3), np.full((3, 1), 50.0), 1.0, 1.0)
+    >>> choose_alpha("ridge_floor", equations, [0.1, 1e6])[0]
     0.1
     """
-    if estimator not in _RULES:
-        raise StatisticsError(
-            "estimator must be noise_aware, ridge_floor or plain, "
-            f"got {getattr(estimator, '__name__', estimator)!r}."
-        )
     if len(alphas) == 0 or repeats < 1:
         raise StatisticsError(
             "choosing alpha needs at least one alpha and one repeat, "
             f"got {len(alphas)} and {repeats}."
         )
-    problem = _scaled(gram, moment, gram_sd, moment_sd)
+    problem, rule = _scaled(equations), _RULES[estimator]
     penalties = [problem.penalty(alpha) for alpha in alphas]
-    generator = np.random.default_rng(_FISSION_SEED)
+    generator = np.random.default_rng(_SPLIT_SEED)
     with np.errstate(all="ignore"):
-        scores = np.mean(
-            [
-                problem.split_scores(_RULES[estimator], penalties, generator)
-                for _ in range(repeats)
-            ],
-            axis=0,
-        )
+        splits = [
+            problem.split_scores(rule, penalties, generator) for _ in range(repeats)
+        ]
+        scores = np.mean(splits, axis=0)
     scores = np.where(np.isnan(scores), _LARGEST, scores)
-    if gram_sd == 0.0 and moment_sd == 0.0:
+    if equations.gram_sd == 0.0 and equations.moment_sd == 0.0:
         choice = min(alphas)
     else:
-        choice = max(
-            alpha
-            for alpha, score in zip(alphas, scores, strict=True)
-            if score == scores.min()
-        )
+        choice = max(np.asarray(alphas)[scores == scores.min()])
     return float(choice), np.clip(scores, -_LARGEST, _LARGEST)
 
 
@@ -265,13 +226,12 @@ class _Problem:
         noise = generator.normal(size=self.gram.shape) * self.gram_sd
         noise = (noise + noise.T) / 2.0
         shift = generator.normal(size=self.moment.shape) * self.moment_sd
-        fitted = _Problem(
-            self.gram + noise,
-            self.moment + shift,
-            self.gram_sd * math.sqrt(2.0),
-            self.moment_sd * math.sqrt(2.0),
-            self.gram_exponent,
-            self.moment_exponent,
+        fitted = replace(
+            self,
+            gram=self.gram + noise,
+            moment=self.moment + shift,
+            gram_sd=self.gram_sd * math.sqrt(2.0),
+            moment_sd=self.moment_sd * math.sqrt(2.0),
         )
         vectors, solve = fitted.solver(rule)
         gram, moment = self.gram - noise, self.moment - shift
@@ -284,9 +244,10 @@ class _Problem:
         return np.array(scores)
 
 
-def _scaled(gram: Array, moment: Array, gram_sd: float, moment_sd: float) -> _Problem:
-    gram = np.asarray(gram, dtype=np.float64)
-    moment = np.asarray(moment, dtype=np.float64)
+def _scaled(equations: NoisyEquations) -> _Problem:
+    gram_sd, moment_sd = equations.gram_sd, equations.moment_sd
+    gram = np.asarray(equations.gram, dtype=np.float64)
+    moment = np.asarray(equations.moment, dtype=np.float64)
     if moment.ndim != 2 or gram.shape != (len(moment), len(moment)) or not gram.size:
         raise StatisticsError(
             "gram must have shape (d, d) and moment (d, t), "
@@ -310,21 +271,6 @@ def _scaled(gram: Array, moment: Array, gram_sd: float, moment_sd: float) -> _Pr
     )
 
 
-def _estimate(
-    rule: Rule,
-    gram: Array,
-    moment: Array,
-    gram_sd: float,
-    moment_sd: float,
-    alpha: float,
-) -> Array:
-    problem = _scaled(gram, moment, gram_sd, moment_sd)
-    penalty = problem.penalty(alpha)
-    with np.errstate(all="ignore"):
-        vectors, solve = problem.solver(rule)
-        return problem.in_units(vectors @ solve(penalty))
-
-
 def _divide(moment: Array, divisor: Array, damping: Array | float = 0.0) -> Array:
     """Divide by both, and give 0 where rounding could have made the divisor."""
     size = np.abs(divisor)
@@ -334,10 +280,6 @@ def _divide(moment: Array, divisor: Array, damping: Array | float = 0.0) -> Arra
     return np.where(safe, np.clip(quotient, -_HUGE, _HUGE), 0.0)
 
 
-def _as_is(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> Solver:
-    return lambda alpha: _divide(moment, (values + alpha)[:, None])
-
-
 def _floor(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> Solver:
     kept, floor = np.maximum(values, 0.0), noise_edge(gram_sd, len(values))
     trusted = moment * _trust(moment, moment_sd)
@@ -345,7 +287,7 @@ def _floor(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> So
 
 
 def _trust(moment: Array, moment_sd: Array) -> Array:
-    """Return f of `ridge_floor` for every target."""
+    """Return f of "ridge_floor" for every target."""
     size = len(moment)
     noise = np.maximum(moment_sd, _LEAST_SD)
     excess = np.sum((moment / noise) ** 2, axis=0) - size
@@ -369,15 +311,4 @@ def _shrink(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> S
     return lambda alpha: _divide(trust * moment, column + alpha, extra)
 
 
-_RULES: dict[Estimator, Rule] = {
-    noise_aware: _shrink,
-    ridge_floor: _floor,
-    plain: _as_is,
-}
-
-ESTIMATES: dict[str, Estimator] = {
-    "noise_aware": noise_aware,
-    "ridge_floor": ridge_floor,
-    "plain": plain,
-}
-"""The estimators by their names in `DifferentialPrivacy`."""
+_RULES: dict[str, Rule] = {"noise_aware": _shrink, "ridge_floor": _floor}

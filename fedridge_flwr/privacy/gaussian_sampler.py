@@ -76,16 +76,15 @@ def discrete_gaussian(
     """
     if (kind := np.asarray(sd).dtype).kind not in "iu":
         raise FedRidgeError(
-            f"sd must be whole numbers, got {kind}: a fraction would be cut off, and "
-            "the noise be less than asked for. Round up."
+            f"sd must be whole numbers, got {kind}: truncated, there would be too "
+            "little noise. Round up."
         )
     each = np.asarray(sd, dtype=np.int64)
     each = np.atleast_1d(each) if size is None else np.broadcast_to(each, (size,))
     if each.size and not (each.min() >= 1 and each.max() <= LARGEST_SD):
         raise FedRidgeError(
-            f"privacy noise of deviation {each.min()} to {each.max()} on the integer "
-            f"grid cannot be drawn: it must be between 1 and {LARGEST_SD}. Use a "
-            "larger epsilon."
+            f"sd must be from 1 to {LARGEST_SD}, got {each.min()} to {each.max()}. Use "
+            "a larger epsilon."
         )
     found: Integers = np.empty(each.size, dtype=np.int64)
     todo = np.arange(each.size)

@@ -1,42 +1,41 @@
-"""`DifferentialPrivacy`: what is promised, and the noise that keeps the promise."""
+"""`DifferentialPrivacy`: the guarantee, the noise it needs, and its wire format."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
-from ..errors import MissingBoundError, PrivacyError, PrivacyWarning
-from .accounting import classical_multiplier, epsilon_of, noise_multiplier
+from ..errors import MissingBoundError, PrivacyError
+from .accounting import epsilon_of, noise_multiplier
 from .budget_shares import Shares, one_shot_shares, refinement_shares
 from .clipping import Bounds
+from .validators import check_choice, check_setting, check_whole
 
-__all__ = [
-    "CALIBRATIONS",
-    "ESTIMATORS",
-    "PREFIX",
-    "RELATIONS",
-    "TRUSTS",
-    "DifferentialPrivacy",
-    "check_one_of",
-    "in_range",
-]
+__all__ = ["CHOICES", "PREFIX", "RELATIONS", "DifferentialPrivacy"]
+
+PREFIX = "privacy-"
+"""Beginning of every key of a private request."""
 
 RELATIONS = ("add-or-remove-one", "replace-one")
-TRUSTS = ("local", "server", "secagg")
-CALIBRATIONS = ("exact", "paper")
-ESTIMATORS = ("noise_aware", "ridge_floor", "plain")
+CHOICES = {
+    "neighboring": RELATIONS,
+    "trust": ("local", "server", "secagg"),
+    "calibration": ("exact",),
+    "estimator": ("noise_aware", "ridge_floor"),
+}
 
 _MOST_ROUNDS = 1000
 _MISSING = math.nan
-_RANGES = {
-    "epsilon": (0.0, 1e15),
-    "delta": (0.0, 1.0),
-    "x_norm_bound": (1e-30, 1e30),
-    "y_bound": (1e-30, 1e30),
+_SHARE = f"{PREFIX}share-"
+# A client of 0.1.0 refuses a request that lacks one of these.
+_KEYS = {
+    name: f"{PREFIX}{name.replace('_', '-')}"
+    for name in (
+        *("epsilon", "delta", "x_norm_bound", "y_bound", "neighboring", "trust"),
+        *("rounds", "min_clients", "max_colluding", "calibration"),
+    )
 }
 
 
@@ -55,59 +54,53 @@ class DifferentialPrivacy:
     Parameters
     ----------
     epsilon, delta : float
-        What is promised for the whole fit. There is no default.
+        The guarantee for the whole fit. There is no default.
     x_norm_bound : float
         Bound Bx on the Euclidean length of a row of features; longer rows are
         shortened. It must come from public knowledge, never from the data.
     y_bound : float
         Bound By on the absolute target, or on the length of several targets.
     neighboring : {"add-or-remove-one", "replace-one"}
-        Data sets that must look alike: with or without one record, or with another in
-        its place; the number of rows is then public.
+        Which data sets are neighbours: with or without one record, or with one record
+        replaced by another; the number of rows is then public.
     trust : {"local", "server", "secagg"}
         Who is trusted. "local": nobody, every client adds the whole noise. "server":
-        the server, which sees the clipped sums and adds the noise once. "secagg":
-        nobody who sees single sums; every client adds its part of the noise. The
-        strategies refuse "secagg" in this version, which has no secure sums.
+        the server, which sees the clipped sums and adds the noise once. "secagg": the
+        secure sum; every client adds its part of the noise. The strategies refuse
+        "secagg" in this version, which has no secure sums.
     rounds : int
         1 is the one-shot release. More is residual refinement (experimental): the
         same (epsilon, delta) spread over this many rounds.
     min_clients : int
-        With "secagg", clients that must answer, or there is no release.
+        With "secagg", the number of clients needed for a release.
     max_colluding : int
-        With "secagg", clients that may tell their own noise to others.
+        With "secagg", the number of clients that may reveal their own noise.
     budget_split : mapping, optional
         Shares of "gram", "moment" and, for a noisy R², "target_gram"; by default half
         and half.
-    calibration : {"exact", "paper"}
-        "paper" is its Algorithm 2, which is not what it claims to be; it warns with the
-        true epsilon and is there to repeat the paper.
-    estimator : {"noise_aware", "ridge_floor", "plain"}
-        How coefficients come from noisy statistics. "noise_aware" weighs every
-        direction by what the noise leaves of it. "ridge_floor" raises alpha to the
-        largest eigenvalue of the noise. "plain" solves as if there were none, as the
-        paper does, and can be arbitrarily wrong.
+    calibration : {"exact"}
+        How the noise is calibrated. The paper's own calibration is less private than it
+        claims and is part of the experiments only.
+    estimator : {"noise_aware", "ridge_floor"}
+        How coefficients are estimated from noisy statistics. "noise_aware" weighs every
+        direction by how much of it is noise. "ridge_floor" raises alpha to the largest
+        eigenvalue of the noise.
 
     Raises
     ------
     PrivacyError
-        If anything is missing or is not clearly private.
-
-    Warns
-    -----
-    PrivacyWarning
-        With ``calibration="paper"``.
+        If a setting is missing or invalid.
 
     Notes
     -----
     ========================  ====================================================
     input                     result
     ========================  ====================================================
-    no bound                  `PrivacyError` that is a `TypeError` too: there is no
-                              guess from the data
+    no bound                  `PrivacyError` that is also a `TypeError`: bounds are
+                              never estimated from the data
     epsilon 0, NaN, infinite  `PrivacyError`; no privacy is ``privacy=None``
-    NaN or infinity in a row  the row counts for nothing
-    a client without rows     sends noise only, like everybody
+    NaN or infinity in a row  the row is dropped
+    a client without rows     sends noise only
     sample weights            refused: the bounds do not cover them
     ========================  ====================================================
 
@@ -137,60 +130,35 @@ class DifferentialPrivacy:
     estimator: str = field(default="noise_aware", kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse whatever is not clearly private."""
-        if any(_is_missing(bound) for bound in (self.x_norm_bound, self.y_bound)):
+        """Validate all settings."""
+        bounds = (self.x_norm_bound, self.y_bound)
+        if any(bound is None or bound is _MISSING for bound in bounds):
             raise MissingBoundError(
                 "x_norm_bound and y_bound must be given: the longest row of features "
                 "and the largest absolute target, from public knowledge and never from "
                 "the data."
             )
-        for name in _RANGES:
-            object.__setattr__(self, name, in_range(name, getattr(self, name)))
-        for name, known in (
-            ("neighboring", RELATIONS),
-            ("trust", TRUSTS),
-            ("calibration", CALIBRATIONS),
-            ("estimator", ESTIMATORS),
-        ):
-            check_one_of(name, getattr(self, name), known)
-        _check_whole("rounds", self.rounds, 1)
-        _check_whole("min_clients", self.min_clients, 1)
-        _check_whole("max_colluding", self.max_colluding, 0)
-        if self.rounds > _MOST_ROUNDS:
-            raise PrivacyError(f"rounds must be at most {_MOST_ROUNDS}.")
+        for name in ("epsilon", "delta", "x_norm_bound", "y_bound"):
+            object.__setattr__(self, name, check_setting(name, getattr(self, name)))
+        for name, allowed in CHOICES.items():
+            check_choice(name, getattr(self, name), allowed)
+        check_whole("rounds", self.rounds, 1, _MOST_ROUNDS)
+        check_whole("min_clients", self.min_clients, 1)
+        check_whole("max_colluding", self.max_colluding, 0)
         if self.max_colluding >= self.min_clients and self.trust == "secagg":
             raise PrivacyError(
-                f"max_colluding={self.max_colluding} leaves none of "
-                f"min_clients={self.min_clients} to add noise that stays unknown."
+                f"max_colluding={self.max_colluding} must be below "
+                f"min_clients={self.min_clients}: somebody's noise must stay unknown."
             )
         if self.budget_split is not None:
             object.__setattr__(self, "budget_split", dict(self.budget_split))
-        self._check_together()
-        self.shares(1)
-        if self.calibration == "paper":
-            warnings.warn(
-                f'calibration="paper" claims epsilon {self.epsilon:g} and gives '
-                f"{self.true_epsilon():.3g} at delta {self.delta:g}: G and h leave "
-                "together but are noised as if only one did, by a formula that holds "
-                "up to epsilon 1. Use it to repeat the paper, and for nothing else.",
-                PrivacyWarning,
-                stacklevel=3,
-            )
-
-    def _check_together(self) -> None:
-        if self.rounds > 1:
-            if self.calibration != "exact" or self.estimator != "noise_aware":
-                raise PrivacyError(
-                    "more than one round has its own solution: leave calibration and "
-                    "estimator at their defaults."
-                )
-            if self.budget_split is not None:
-                raise PrivacyError("budget_split is fixed with more than one round.")
-        odd = self.budget_split is not None or self.neighboring != RELATIONS[0]
-        if self.calibration == "paper" and odd:
+        fixed = (self.budget_split, self.estimator) == (None, "noise_aware")
+        if self.rounds > 1 and not fixed:
             raise PrivacyError(
-                'calibration="paper" has neither budget_split nor "replace-one".'
+                "budget_split and estimator are fixed with more than one round: leave "
+                "them at their defaults."
             )
+        self.shares(1)
 
     def bounds(self, n_features: int, n_targets: int, intercept: bool) -> Bounds:
         """Return the bounds of a row of this size, and the grid they give.
@@ -235,10 +203,6 @@ class DifferentialPrivacy:
     @property
     def noise_multiplier(self) -> float:
         """Deviation of the noise over the sensitivity of the whole release."""
-        if self.calibration == "paper":
-            # Each of the blocks gets tau, as if it were alone.
-            tau = classical_multiplier(self.epsilon, self.delta)
-            return tau / math.sqrt(len(self.shares(1).of))
         return noise_multiplier(self.epsilon, self.delta)
 
     def deviation(self, block: str, server_round: int = 1, n_targets: int = 1) -> float:
@@ -258,7 +222,7 @@ class DifferentialPrivacy:
 
     @property
     def client_part(self) -> float:
-        """Part of that deviation which every client adds to its own sums.
+        """Fraction of that deviation that every client adds to its own sums.
 
         1 with ``trust="local"``, 0 with "server".
         """
@@ -268,10 +232,15 @@ class DifferentialPrivacy:
             return 1.0 / math.sqrt(self.min_clients - self.max_colluding)
         return 1.0
 
+    @property
+    def mus(self) -> dict[str, float]:
+        """`mu` by relation."""
+        return {relation: self.mu(relation) for relation in RELATIONS}
+
     def mu(self, neighboring: str | None = None) -> float:
         """Return how well neighbours can be told apart: N(0, 1) against N(mu, 1).
 
-        Under the other relation it is a bound: replacing is removing and adding.
+        Under the other relation it is a bound: to replace is to remove and to add.
 
         Parameters
         ----------
@@ -280,7 +249,7 @@ class DifferentialPrivacy:
 
         Examples
         --------
-        Two fits with the same promise, together:
+        Two fits with the same guarantee, together:
 
         >>> from fedridge_flwr import DifferentialPrivacy
         >>> from fedridge_flwr.privacy import compose, epsilon_of
@@ -293,12 +262,12 @@ class DifferentialPrivacy:
         return 2 * mu if harder and neighboring == "replace-one" else mu
 
     def true_epsilon(self, delta: float | None = None) -> float:
-        """Return the epsilon that the noise really gives at this delta.
+        """Return the epsilon of the same noise at another delta.
 
         Parameters
         ----------
         delta : float, optional
-            Another delta than that of the promise.
+            By default that of the mechanism.
 
         Examples
         --------
@@ -312,18 +281,18 @@ class DifferentialPrivacy:
     def rows_needed(
         self, n_features: int, n_clients: int, typical_norm: float | None = None
     ) -> float:
-        """Return how many rows, of all clients, make G more than noise in one round.
+        """Return the rows of all clients for which one round is not mostly noise.
 
         ``2 sigma sqrt(K) d^1.5 (Bx / |a|)²``: from there on the average eigenvalue of G
-        is above the largest one of its noise. With fewer the coefficients are shrunk
-        hard, or 0.
+        is above the largest one of its noise. With fewer rows the coefficients are
+        shrunk strongly, or 0.
 
         Parameters
         ----------
         n_features : int
             Number of features d.
         n_clients : int
-            Number of clients K; with a trusted server it does not matter.
+            Number of clients K; not used with a trusted server.
         typical_norm : float, optional
             Typical length of a row; by default that of the bound.
 
@@ -345,19 +314,14 @@ class DifferentialPrivacy:
 
     def to_config(self) -> dict[str, float | int | str]:
         """Return the settings a client needs, as scalars of a Flower config."""
-        content: dict[str, float | int | str] = {
-            f"{PREFIX}{name.replace('_', '-')}": getattr(self, name)
-            for name in _SCALARS
-        }
+        content = {key: getattr(self, name) for name, key in _KEYS.items()}
         for block, share in (self.budget_split or {}).items():
             content[f"{_SHARE}{block.replace('_', '-')}"] = share
         return content
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> DifferentialPrivacy | None:
-        """Return what a request asks for, None if it asks for no privacy.
-
-        Whatever is missing or unknown is an error: privacy fails closed.
+        """Return the privacy of a request, None if the request is not private.
 
         Parameters
         ----------
@@ -367,7 +331,7 @@ class DifferentialPrivacy:
         Raises
         ------
         PrivacyError
-            If a setting is missing, unknown, or not clearly private.
+            If a setting is missing, unknown or invalid.
 
         Examples
         --------
@@ -379,74 +343,18 @@ class DifferentialPrivacy:
         asked = {k: v for k, v in config.items() if str(k).startswith(PREFIX)}
         if not asked:
             return None
-        values: dict[str, Any] = {}
-        for name in _SCALARS:
-            key = f"{PREFIX}{name.replace('_', '-')}"
-            if key not in asked:
-                raise PrivacyError(f"the request for privacy lacks {key}.")
-            values[name] = asked.pop(key)
-        split = {}
-        for key in [k for k in asked if k.startswith(_SHARE)]:
-            split[key.removeprefix(_SHARE).replace("-", "_")] = asked.pop(key)
+        missing = sorted(set(_KEYS.values()) - set(asked))
+        if missing:
+            raise PrivacyError(f"the private request lacks {', '.join(missing)}.")
+        values = {name: asked.pop(key) for name, key in _KEYS.items()}
+        split = {
+            key.removeprefix(_SHARE).replace("-", "_"): asked.pop(key)
+            for key in list(asked)
+            if key.startswith(_SHARE)
+        }
         if asked:
             raise PrivacyError(
-                "the request for privacy has settings this client does not know: "
-                "install the same fedridge-flwr on both sides."
+                "the private request has settings this client does not know: install "
+                "the same fedridge-flwr on both sides."
             )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PrivacyWarning)
-            return cls(**values, budget_split=split or None)
-
-
-PREFIX = "privacy-"
-_SHARE = f"{PREFIX}share-"
-_SCALARS = (
-    "epsilon",
-    "delta",
-    "x_norm_bound",
-    "y_bound",
-    "neighboring",
-    "trust",
-    "rounds",
-    "min_clients",
-    "max_colluding",
-    "calibration",
-)
-
-
-_HINTS = {
-    "epsilon": "; for no privacy at all use privacy=None",
-    "delta": "; choose it well below one over the rows of a client, as 1e-5",
-}
-
-
-def _is_missing(bound: object) -> bool:
-    return bound is None or (isinstance(bound, float) and math.isnan(bound))
-
-
-def in_range(name: str, value: object) -> float:
-    """Return a number that may be this epsilon, delta or bound, or say why not."""
-    low, high = _RANGES[name]
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    number = float(value) if real else math.nan  # type: ignore[arg-type]
-    if not low < number < high:
-        hint = _HINTS.get(name, "") if real else ""
-        raise PrivacyError(
-            f"{name} must be a number above {low:g} and below {high:g}, got "
-            f"{value!r}{hint}."
-        )
-    return number
-
-
-def _check_whole(name: str, value: object, low: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise PrivacyError(
-            f"{name} must be a whole number of at least {low}, got {value!r}."
-        )
-
-
-def check_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    """Refuse a word that is not among those known."""
-    if value not in known:
-        words = ", ".join(f'"{word}"' for word in known)
-        raise PrivacyError(f"{name} must be one of {words}, got {value!r}.")
+        return cls(**values, budget_split=split or None)

@@ -32,11 +32,10 @@ _UNLIKELY = 40.0
 class PrivateStatistics(HasSchema):
     """Noisy sums of clipped rows, merged by addition: ``G = Σ a aᵀ``, ``h = Σ a bᵀ``.
 
-    With an intercept, rows carry a constant as their last feature, so that G holds the
-    number and the sums of rows too. G may be indefinite: nothing that exact statistics
-    satisfy can be expected of it. Made by `private_statistics`, and kept by the
-    strategies as ``statistics_``; `solve_private` makes a model of them. The parameters
-    are also the attributes.
+    With an intercept, rows have a constant as their last feature, so that G contains
+    the number and the sums of rows too. Because of the noise G may be indefinite. Made
+    by `private_statistics`, and kept by the strategies as ``statistics_``;
+    `solve_private` makes a model of them. The parameters are also the attributes.
 
     Parameters
     ----------
@@ -81,7 +80,7 @@ class PrivateStatistics(HasSchema):
     rounding: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a release, whoever sent it."""
+        """Refuse numbers that cannot be a release."""
         if self.schema is None:
             columns = Schema(self.bounds.n_features, self.bounds.n_targets)
             object.__setattr__(self, "schema", columns)
@@ -93,9 +92,9 @@ class PrivateStatistics(HasSchema):
                 f"{self.sums.dtype} of shape {self.sums.shape}."
             )
         if not (np.abs(self.sums) < _LARGEST).all():
-            raise StatisticsError("a private release has NaN or absurd numbers.")
+            raise StatisticsError("a private release has NaN or too large numbers.")
         if (self.sums != np.rint(self.sums)).any():
-            raise StatisticsError("a private release is of whole numbers.")
+            raise StatisticsError("a private release must have whole numbers only.")
         if self.n_clients == 1 and not self.server_noise:
             self._check_squares()
 
@@ -104,11 +103,11 @@ class PrivateStatistics(HasSchema):
         diagonal = diagonal_positions(self.bounds.width)
         for block, where in (("gram", diagonal), ("trace", [0]), ("count", [0])):
             if block in self.blocks:
-                noise = self.privacy.client_part * self.layout.deviations(block)[0]
+                noise = self.privacy.client_part * self.layout.deviation(block)
                 if (self.blocks[block][where] < -_UNLIKELY * noise).any():
                     raise StatisticsError(
-                        f"the {block} of a private release is further below zero than "
-                        "noise can be."
+                        f"the {block} of a private release is too far below zero for "
+                        "noise."
                     )
 
     @cached_property
@@ -129,11 +128,10 @@ class PrivateStatistics(HasSchema):
         same = ("privacy", "bounds", "server_round", "feature_map")
         if any(getattr(self, name) != getattr(other, name) for name in same):
             raise StatisticsError(
-                "these releases were not made under one mechanism with one schema, so "
-                "they cannot be added."
+                "private releases can be added only under one mechanism and schema."
             )
         if self.server_noise or other.server_noise:
-            raise PrivacyError("the server's noise is added once, to the whole sum.")
+            raise PrivacyError("the server adds its noise once, to the whole sum.")
         return replace(
             self,
             sums=self.sums + other.sums,
@@ -153,12 +151,12 @@ class PrivateStatistics(HasSchema):
         Parameters
         ----------
         source : callable
-            Random bytes; anything but the operating system's are for tests.
+            Source of random bytes; any other than the default is for tests.
 
         Raises
         ------
         PrivacyError
-            Unless ``trust="server"``, and if the noise is there already.
+            Unless ``trust="server"``, or if the noise was added before.
 
         Examples
         --------
@@ -174,9 +172,7 @@ class PrivateStatistics(HasSchema):
         (0.0, 1.0)
         """
         if self.privacy.trust != "server" or self.server_noise:
-            raise PrivacyError(
-                'only with trust="server", and once, the server adds noise.'
-            )
+            raise PrivacyError('the server adds noise with trust="server", and once.')
         noise = self.layout.noise(1.0, source)
         return replace(self, sums=self.sums + noise, server_noise=True)
 
@@ -187,11 +183,32 @@ class PrivateStatistics(HasSchema):
         """The blocks by name, in units of the grid."""
         return self.layout.split(self.sums)
 
+    @cached_property
+    def _units(self) -> dict[str, float]:
+        """What one unit of the grid is worth in each block."""
+        x, y, one = self.bounds.x_step, self.bounds.y_step, 1.0 / LENGTH**2
+        units = {"gram": x * x, "moment": x * y, "target_gram": y * y}
+        return units | {"trace": x * x, "count": one, "residual": one}
+
+    def _block(self, name: str) -> Array:
+        return np.asarray(self.blocks[name] * self._units[name])
+
     @property
     def gram(self) -> Array:
         """Noisy Gram matrix of the clipped rows, the constant feature included."""
-        packed = from_upper(self.blocks["gram"], self.bounds.width)
-        return packed * self.bounds.x_step**2
+        return from_upper(self._block("gram"), self.bounds.width)
+
+    @property
+    def moment(self) -> Array:
+        """Noisy moments, shape (features, t), the constant feature included."""
+        return self._block("moment").reshape(self.bounds.width, -1)
+
+    @property
+    def target_gram(self) -> Array | None:
+        """Noisy ``YᵀY``, where a share of the budget went to it; otherwise None."""
+        if "target_gram" not in self.blocks:
+            return None
+        return from_upper(self._block("target_gram"), self.n_targets)
 
     @property
     def count(self) -> float:
@@ -199,49 +216,35 @@ class PrivateStatistics(HasSchema):
 
         Other releases do not have it (`KeyError`).
         """
-        return float(self.blocks["count"][0]) / LENGTH**2
+        return float(self._block("count")[0])
 
     @property
     def trace(self) -> float:
         """Noisy sum of squared lengths of rows, where there is a `count`."""
-        return float(self.blocks["trace"][0]) * self.bounds.x_step**2
+        return float(self._block("trace")[0])
 
     @property
     def residual(self) -> Array:
-        """Noisy sum of what rows answer about residuals, the cosines last.
+        """Noisy sum of the rows' answers about residuals, the cosines last.
 
         In residual refinement only (otherwise `KeyError`).
         """
-        return self.blocks["residual"] / LENGTH**2
-
-    @property
-    def moment(self) -> Array:
-        """Noisy moments, shape (features, t), the constant feature included."""
-        unit = self.bounds.x_step * self.bounds.y_step
-        return self.blocks["moment"].reshape(self.bounds.width, -1) * unit
-
-    @property
-    def target_gram(self) -> Array | None:
-        """Noisy ``YᵀY``, where a share of the budget went to it; otherwise None."""
-        if "target_gram" not in self.blocks:
-            return None
-        packed = from_upper(self.blocks["target_gram"], self.n_targets)
-        return packed * self.bounds.y_step**2
+        return self._block("residual")
 
     @property
     def gram_sd(self) -> float:
         """Deviation of the noise on the diagonal of `gram`; off it, over sqrt 2."""
-        return self.deviation("gram") * self.bounds.x_step**2
+        return self.deviation("gram") * self._units["gram"]
 
     @property
     def moment_sd(self) -> float:
         """Deviation of the noise on every moment."""
-        return self.deviation("moment") * self.bounds.x_step * self.bounds.y_step
+        return self.deviation("moment") * self._units["moment"]
 
     @property
     def target_gram_sd(self) -> float:
         """Deviation of the noise on the diagonal of `target_gram`, where it is."""
-        return self.deviation("target_gram") * self.bounds.y_step**2
+        return self.deviation("target_gram") * self._units["target_gram"]
 
     @property
     def noise_factor(self) -> float:
@@ -259,10 +262,10 @@ class PrivateStatistics(HasSchema):
         block : str
             As in `DifferentialPrivacy.deviation`.
         """
-        return float(self.layout.deviations(block)[0]) * self.noise_factor
+        return self.layout.deviation(block) * self.noise_factor
 
     def __repr__(self) -> str:
-        """Show what it is of, not the numbers."""
+        """Show sizes and epsilon, not the numbers."""
         return (
             f"PrivateStatistics({counted(self.n_clients, 'client')}, "
             f"{counted(self.n_features, 'feature')}, "

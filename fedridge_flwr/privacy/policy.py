@@ -1,4 +1,4 @@
-"""`PrivacyPolicy`: what a client grants, whatever the server asks for."""
+"""`PrivacyPolicy`: the weakest privacy a client accepts from any server."""
 
 from __future__ import annotations
 
@@ -7,41 +7,35 @@ from dataclasses import dataclass
 
 from ..errors import PrivacyError
 from .accounting import compose, epsilon_of
-from .mechanism import (
-    CALIBRATIONS,
-    RELATIONS,
-    TRUSTS,
-    DifferentialPrivacy,
-    check_one_of,
-    in_range,
-)
+from .mechanism import CHOICES, DifferentialPrivacy
+from .validators import check_choice, check_setting
 
 __all__ = ["PrivacyPolicy"]
 
 
 @dataclass(frozen=True)
 class PrivacyPolicy:
-    """The least privacy a client insists on; every weaker request is refused.
+    """The weakest privacy a client accepts; it declines every weaker request.
 
     It holds for each run by itself: what a server asks for in one run adds up, and the
-    sum must not exceed the policy. For all runs together, and against questions asked
-    at the very same time, keep a `PrivacyLedger`.
+    sum must not exceed the policy. To limit all runs together, and requests that arrive
+    at the same time, keep a `PrivacyLedger`.
 
     Parameters
     ----------
     max_epsilon, max_delta : float
-        The largest that is granted.
+        The largest accepted.
     neighboring : str, optional
-        The only relation granted; by default either.
+        The only relation accepted; by default either.
     trust : str or collection of str
-        Who may be trusted: by default nobody sees anything without noise.
+        Whom the client trusts; by default ("local",), nobody.
     calibration : str or collection of str
-        Calibrations granted; "paper" is not what it claims to be.
+        Calibrations accepted; there is only "exact".
 
     Raises
     ------
     PrivacyError
-        If the policy would not mean anything.
+        If a setting is invalid.
 
     Examples
     --------
@@ -50,8 +44,8 @@ class PrivacyPolicy:
     >>> asked = DifferentialPrivacy(3.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
     >>> policy.check(asked)
     Traceback (most recent call last):
-    fedridge_flwr.errors.PrivacyError: the server asks for epsilon 3, this client's \
-policy grants at most 1: ask for no more, or go on without it.
+    fedridge_flwr.errors.PrivacyError: declined: the server asks for epsilon 3, this \
+client's policy allows 1 at most.
     """
 
     max_epsilon: float
@@ -61,64 +55,63 @@ policy grants at most 1: ask for no more, or go on without it.
     calibration: Collection[str] = ("exact",)
 
     def __post_init__(self) -> None:
-        """Refuse a policy that would not mean anything."""
-        in_range("epsilon", self.max_epsilon)
-        in_range("delta", self.max_delta)
+        """Validate all settings."""
+        check_setting("epsilon", self.max_epsilon)
+        check_setting("delta", self.max_delta)
         if self.neighboring is not None:
-            check_one_of("neighboring", self.neighboring, RELATIONS)
-        for name, known in (("trust", TRUSTS), ("calibration", CALIBRATIONS)):
+            check_choice("neighboring", self.neighboring, CHOICES["neighboring"])
+        for name in ("trust", "calibration"):
             given = getattr(self, name)
             accepted = (given,) if isinstance(given, str) else tuple(given)
             for value in accepted:
-                check_one_of(name, value, known)
+                check_choice(name, value, CHOICES[name])
             object.__setattr__(self, name, accepted)
 
     def check(self, asked: DifferentialPrivacy | None) -> None:
-        """Raise the reason why a request is refused; say nothing if it is granted.
+        """Raise the reason to decline a request, if there is one.
 
         Parameters
         ----------
         asked : DifferentialPrivacy or None
-            What the server asks for; None is exact statistics, which are refused.
+            The privacy of the request; None is exact statistics, which are declined.
 
         Raises
         ------
         PrivacyError
-            With the reason, which the server is told.
+            With the reason, which is sent to the server.
         """
         if asked is None:
             raise PrivacyError(
-                "the server asks for exact statistics, this client's policy grants "
-                f"private ones only (epsilon at most {self.max_epsilon:g})."
+                "declined: the server asks for exact statistics, this client's policy "
+                f"allows private ones only (epsilon {self.max_epsilon:g} at most)."
             )
-        if asked.calibration not in self.calibration:
-            raise PrivacyError(
-                f'the server asks for calibration "{asked.calibration}", this '
-                f"client's policy grants {_words(self.calibration)} only."
-            )
-        if asked.trust not in self.trust:
-            raise PrivacyError(
-                f'the server asks for trust="{asked.trust}", this client\'s policy '
-                f"grants {_words(self.trust)} only."
-            )
-        if self.neighboring not in (None, asked.neighboring):
-            raise PrivacyError(
-                f'the server asks for neighbours by "{asked.neighboring}", this '
-                f'client\'s policy grants "{self.neighboring}" only.'
-            )
-        claimed = max(asked.epsilon, asked.true_epsilon(asked.delta) * (1 - 1e-9))
-        for name, value, limit in (
-            ("epsilon", claimed, self.max_epsilon),
+        relations = CHOICES["neighboring"]
+        if self.neighboring is not None:
+            relations = (self.neighboring,)
+        for name, allowed in (
+            ("calibration", self.calibration),
+            ("trust", self.trust),
+            ("neighboring", relations),
+        ):
+            value = getattr(asked, name)
+            if value not in allowed:
+                choices = " or ".join(f'"{choice}"' for choice in allowed)
+                raise PrivacyError(
+                    f'declined: the server asks for {name}="{value}", this client\'s '
+                    f"policy allows {choices} only."
+                )
+        for name, asked_for, limit in (
+            ("epsilon", asked.epsilon, self.max_epsilon),
             ("delta", asked.delta, self.max_delta),
         ):
-            if value > limit:
+            if asked_for > limit:
                 raise PrivacyError(
-                    f"the server asks for {name} {value:g}, this client's policy "
-                    f"grants at most {limit:g}: ask for no more, or go on without it."
+                    f"declined: the server asks for {name} {asked_for:g}, this "
+                    f"client's policy allows {limit:g} at most."
                 )
 
     def check_sum(self, mus: Sequence[float]) -> None:
-        """Raise if several releases together are more than what is granted.
+        """Raise if several releases together exceed the policy.
 
         Parameters
         ----------
@@ -128,16 +121,12 @@ policy grants at most 1: ask for no more, or go on without it.
         Raises
         ------
         PrivacyError
-            With what they would be together.
+            With their total epsilon.
         """
         epsilon = epsilon_of(compose(mus), self.max_delta)
         if len(mus) > 1 and epsilon > self.max_epsilon:
             raise PrivacyError(
-                "with what this run has asked for before, epsilon would be "
-                f"{epsilon:.4g}; this client's policy grants {self.max_epsilon:g}. Ask "
-                "for less in each fit, or start another run."
+                "declined: together with the earlier requests of this run, epsilon "
+                f"would be {epsilon:.4g}; this client's policy allows "
+                f"{self.max_epsilon:g}. Ask for less in each fit, or start another run."
             )
-
-
-def _words(granted: Collection[str]) -> str:
-    return " and ".join(f'"{word}"' for word in granted)

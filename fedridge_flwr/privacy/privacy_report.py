@@ -1,4 +1,4 @@
-"""`PrivacyReport`: what was promised, what it cost, and what to do about it."""
+"""`PrivacyReport`: the guarantee of a fit, its cost in accuracy, and what to do."""
 
 from __future__ import annotations
 
@@ -9,17 +9,8 @@ from .._text import counted
 from .mechanism import DifferentialPrivacy
 from .noisy_statistics import PrivateStatistics
 
-__all__ = [
-    "EXPERIMENTAL",
-    "UNKNOWN",
-    "USABLE",
-    "WEAK",
-    "PrivacyReport",
-    "gram_is_noise",
-    "privacy_report",
-    "useless",
-    "what_helps",
-]
+__all__ = ["EXPERIMENTAL", "UNKNOWN", "USABLE", "WEAK", "PrivacyReport"]
+__all__ += ["accuracy_advice", "gram_is_noise", "privacy_report", "useless"]
 
 _PROTECTS = {
     "local": "from everybody, the server included: noise is added where the rows are",
@@ -38,22 +29,22 @@ class PrivacyReport:
     Parameters
     ----------
     epsilon, delta : float
-        What was asked for.
+        The guarantee.
     true_epsilon : float
-        What the noise gives at that delta; another number only for the paper's
-        calibration.
+        Epsilon of the noise at that delta: the same number, but for rounding.
     unit : str
         What is protected: one record, that is one row.
     neighboring : str
-        Which data sets look alike.
+        Which data sets are neighbours.
     trust : str
         Who is trusted.
     calibration, estimator : str
-        As asked for.
+        Those of `DifferentialPrivacy`; in several rounds the estimator is
+        "refinement".
     noise_multiplier : float
         Deviation of the noise over the sensitivity.
     releases : int
-        Rounds of answers that were given; together they are (epsilon, delta)-private.
+        Rounds of answers; together they are (epsilon, delta)-private.
     n_clients : int
         Clients whose noise is in the sum.
     deviations : dict of str to float
@@ -62,11 +53,11 @@ class PrivacyReport:
     x_norm_bound, y_bound : float
         Bounds of a row.
     verdict : str
-        Whether the model can be used, as far as noisy numbers tell.
+        Whether the model is usable, judged from noisy numbers.
     damage : list of str
-        What the noise does to the answer.
+        How the noise affects the model.
     advice : list of str
-        What would help.
+        How to improve it.
     intervals : str
         Why there are no confidence intervals.
 
@@ -123,12 +114,12 @@ clients: gram 9.14
     intervals: str = "withheld: they would have to include the privacy noise"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of a table, as pairs of a title and words."""
-        promise = f"epsilon {self.epsilon:g}, delta {self.delta:g} for each {self.unit}"
+        """Return the lines of a table, as pairs of a title and a text."""
+        epsilon = f"epsilon {self.epsilon:g}, delta {self.delta:g} for each {self.unit}"
         spent = "" if self.releases == 1 else f", spent over {self.releases} rounds"
         found = [
             ("verdict", self.verdict),
-            ("privacy", f"{promise} ({self.neighboring}){spent}"),
+            ("privacy", f"{epsilon} ({self.neighboring}){spent}"),
             ("protects", _PROTECTS[self.trust]),
             (
                 "bounds",
@@ -141,12 +132,8 @@ clients: gram 9.14
                 + ", ".join(f"{k} {v:.4g}" for k, v in self.deviations.items()),
             ),
         ]
-        if self.calibration == "paper":
-            found.insert(
-                2, ("NOT PRIVATE", f"as claimed: true epsilon {self.true_epsilon:.3g}")
-            )
-        found += [("damage", words) for words in self.damage]
-        found += [("advice", words) for words in self.advice]
+        found += [("damage", text) for text in self.damage]
+        found += [("advice", text) for text in self.advice]
         return [*found, ("intervals", self.intervals)]
 
     def __str__(self) -> str:
@@ -161,7 +148,7 @@ EXPERIMENTAL = (
 )
 
 USABLE = (
-    "noise is small beside the data; what clipping did, only the clients' own logs know"
+    "noise is small beside the data; what clipping changed is in the clients' own logs"
 )
 WEAK = "WEAK: check the model on public rows before use"
 UNKNOWN = "check the model on public rows before use: refinement is experimental"
@@ -185,16 +172,16 @@ def useless(
 
 
 def gram_is_noise(privacy: DifferentialPrivacy) -> str:
-    """Return what a Gram matrix means whose noise is larger than itself."""
+    """Return the text for a Gram matrix that is smaller than its noise."""
     return (
         f"the Gram matrix is mostly noise at epsilon {privacy.epsilon:g}: the "
         "eigenvalues of the noise are above its average one, so coefficients are "
-        "shrunk hard"
+        "strongly shrunk"
     )
 
 
-def what_helps(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> str:
-    """Return what would make the answer more accurate."""
+def accuracy_advice(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> str:
+    """Return ways to make the model more accurate."""
     d, clients = stats.n_features, stats.n_clients
     needed = privacy.rows_needed(d, clients)
     many = f" (about {needed:,.0f} in all, if rows are as long as x_norm_bound)"
@@ -223,16 +210,14 @@ def privacy_report(
     damage: Sequence[str] = (),
     advice: Sequence[str] = (),
 ) -> PrivacyReport:
-    """Write the report of a fit; the number of rows is a noisy one."""
+    """Return the report of a fit; the number of rows is noisy."""
     damage, advice = list(damage), list(advice)
     if n_rows is not None and privacy.delta >= 1.0 / max(n_rows, 1):
         damage.append(
             f"delta {privacy.delta:g} is not below one over the number of rows (about "
-            f"{n_rows}): it would allow to publish a record now and then"
+            f"{n_rows}): publishing a record now and then would be within it"
         )
         advice.append("choose delta far below one over the number of rows")
-    if privacy.calibration == "paper":
-        advice.append('use calibration="exact": this one is not what it claims')
     return PrivacyReport(
         epsilon=privacy.epsilon,
         delta=privacy.delta,

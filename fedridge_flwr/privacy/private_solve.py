@@ -1,4 +1,4 @@
-"""Noisy statistics and alpha to a model."""
+"""From noisy statistics and alpha to a model, its intercept included."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from .._types import Array
 from ..errors import PrivacyError
 from ..regression.model import RidgeModel
-from .estimators import ESTIMATES, choose_alpha
+from .estimators import NoisyEquations, choose_alpha, estimate
 from .noisy_statistics import PrivateStatistics
 
-__all__ = ["Centred", "best_alpha", "centre", "private_model", "solve_private"]
+__all__ = ["Centred", "best_alpha", "centre", "solve_private"]
 
 # Below this many deviations the number of rows is not known well enough to divide by.
 _KNOWN = 4.0
@@ -22,24 +22,20 @@ _SEEN = 2.0
 
 
 @dataclass(frozen=True)
-class Centred:
+class Centred(NoisyEquations):
     """Noisy normal equations about the noisy means, and the number of rows if known.
 
     The means are shrunk towards zero by the noise in them: all the way where they are
-    nothing but noise, not at all as the noise vanishes.
+    noise only, not at all as the noise vanishes.
     """
 
-    gram: Array
-    moment: Array
-    gram_sd: float
-    moment_sd: float
     feature_means: Array
     target_means: Array
     count: float | None
 
 
 def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
-    """Return the equations for the coefficients, about the means if wanted."""
+    """Return the equations for the coefficients, about the means with an intercept."""
     d, t = stats.n_features, stats.n_targets
     gram, moment = stats.gram, stats.moment
     nothing = Centred(
@@ -54,8 +50,8 @@ def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
     if not stats.bounds.intercept:
         if fit_intercept:
             raise PrivacyError(
-                "an intercept was not part of this release: fit with "
-                "fit_intercept=False, or release again."
+                "this release has no intercept: fit with fit_intercept=False, or "
+                "release again."
             )
         return nothing
     constant = stats.bounds.constant * stats.bounds.x_step
@@ -67,11 +63,9 @@ def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
     rows = count + count_sd**2 / count
     sums, sums_sd = gram[:d, d] / constant, stats.gram_sd / math.sqrt(2.0) / constant
     target_sums, noise = moment[d] / constant, stats.moment_sd / constant
+    means_by_target = (target_sums / rows)[:, None]
     target_means = np.array(
-        [
-            _shrunk(mean, _SEEN * noise / rows)[0]
-            for mean in (target_sums / rows)[:, None]
-        ]
+        [_shrunk(mean, _SEEN * noise / rows)[0] for mean in means_by_target]
     )
     # Means of features are squared in G: only where the divisor is a good one.
     means = np.zeros(d) if known is None else _shrunk(sums / rows, sums_sd / rows)
@@ -100,10 +94,9 @@ def solve_private(
 ) -> RidgeModel:
     """Return the ridge model of noisy statistics, by the estimator of their mechanism.
 
-    Minimises ``||y - X w - b||² + alpha ||w||²`` as far as the noise lets it: it tends
-    to `solve` of the clipped rows as the noise vanishes, and, unless the estimator is
-    "plain", to coefficients of 0 as it grows. R² is known only where a share of the
-    budget went to "target_gram".
+    Minimises ``||y - X w - b||² + alpha ||w||²`` approximately: it tends to `solve` of
+    the clipped rows as the noise vanishes, and to coefficients of 0 as it grows. R² is
+    known only where a share of the budget went to "target_gram".
 
     Parameters
     ----------
@@ -123,7 +116,7 @@ def solve_private(
     Raises
     ------
     PrivacyError
-        If the server's noise is missing, or the release knows of no intercept.
+        If the server's noise is missing, or the release has no intercept.
     StatisticsError
         If alpha is negative or not finite.
 
@@ -142,40 +135,21 @@ def solve_private(
     """
     if not isinstance(stats, PrivateStatistics):
         raise PrivacyError(
-            "solve_private takes PrivateStatistics, noisy sums, got "
-            f"{type(stats).__name__}; exact statistics are for `solve`."
+            f"solve_private needs PrivateStatistics, got {type(stats).__name__}; use "
+            "solve for exact statistics."
         )
     if stats.privacy.trust == "server" and not stats.server_noise:
         raise PrivacyError(
-            "the noise of the trusted server is not in these sums yet: use "
-            "stats.with_server_noise(), once, on the sum of all clients."
+            "these sums lack the noise of the trusted server: call "
+            "stats.with_server_noise() once, on the sum of all clients."
         )
     equations = centre(stats, fit_intercept=fit_intercept)
-    estimate = ESTIMATES[stats.privacy.estimator]
-    coef = estimate(
-        equations.gram,
-        equations.moment,
-        equations.gram_sd,
-        equations.moment_sd,
-        alpha,
-    )
-    return private_model(stats, equations, coef, alpha, fit_intercept=fit_intercept)
-
-
-def private_model(
-    stats: PrivateStatistics,
-    equations: Centred,
-    coef: Array,
-    alpha: float,
-    *,
-    fit_intercept: bool,
-) -> RidgeModel:
-    """Put the coefficients, (d, t), into a model."""
+    coef = estimate(stats.privacy.estimator, equations, alpha)
     single = stats.n_targets == 1
-    intercepts = equations.target_means - equations.feature_means @ coef
     intercept: float | Array = 0.0
     if fit_intercept:
-        intercept = float(intercepts[0]) if single else intercepts
+        intercept = equations.target_means - equations.feature_means @ coef
+        intercept = float(intercept[0]) if single else intercept
     return RidgeModel(
         coef=coef[:, 0].copy() if single else np.ascontiguousarray(coef.T),
         intercept=intercept,
@@ -193,14 +167,7 @@ def best_alpha(
 ) -> tuple[float, Array]:
     """Choose alpha by splitting the noise; return it and the scores."""
     equations = centre(stats, fit_intercept=fit_intercept)
-    return choose_alpha(
-        ESTIMATES[stats.privacy.estimator],
-        equations.gram,
-        equations.moment,
-        equations.gram_sd,
-        equations.moment_sd,
-        alphas.tolist(),
-    )
+    return choose_alpha(stats.privacy.estimator, equations, alphas.tolist())
 
 
 def _shrunk(mean: Array, sd: float) -> Array:

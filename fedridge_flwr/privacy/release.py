@@ -1,4 +1,4 @@
-"""What a client says under privacy: exact sums on the grid, then noise, once."""
+"""One client's private release: exact sums of clipped rows, and noise, added once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from .._types import Array
 from ..data.rows import Block, Rows
 from ..errors import PrivacyError
-from ..linalg.packed import upper_triangle
+from ..linalg.packed import diagonal_positions, upper_triangle
 from .clipping import EXACT_ROWS, LENGTH, Bounds, GridRows
-from .experimental.residuals import residual_sums
 from .gaussian_sampler import LARGEST_SD, RandomBytes, discrete_gaussian
+from .experimental.residuals import residual_sums
 from .mechanism import DifferentialPrivacy
 
-__all__ = ["Layout", "ReleaseQuestion", "RowsSeen", "check_question", "make_release"]
+__all__ = ["ClippingCounts", "Layout", "ReleaseQuestion"]
+__all__ += ["check_question", "make_release"]
 
 # So many products of two grid lengths fit into an int64, with room for the noise.
 _INT64_ROWS = 2**21
@@ -28,7 +29,7 @@ _MANY_CHANGED = 0.2
 
 @dataclass(frozen=True)
 class ReleaseQuestion:
-    """What the server wants to know in one round, apart from the privacy.
+    """The part of a private request that differs from round to round.
 
     Parameters
     ----------
@@ -88,21 +89,27 @@ class Layout:
         ends = np.cumsum(list(self.sizes.values()))
         return dict(zip(self.sizes, np.split(packed, ends[:-1]), strict=True))
 
+    def deviation(self, block: str) -> int:
+        """Return the deviation of the noise on a block, on the diagonal of a matrix."""
+        return ceil(self._unit(block))
+
     def deviations(self, block: str) -> NDArray[np.int64]:
         """Return the deviation of the noise on every number, rounded up."""
-        t = self.bounds.n_targets
-        unit = self.privacy.deviation(block, self.server_round, t) * LENGTH**2
-        unit = min(unit, 2.0**62)  # too large to be drawn, and refused there
-        found = np.full(self.sizes[block], ceil(unit), dtype=np.int64)
+        found = np.full(self.sizes[block], self.deviation(block), dtype=np.int64)
         if block in ("gram", "target_gram"):
-            order = self.bounds.width if block == "gram" else t
+            order = self.bounds.width if block == "gram" else self.bounds.n_targets
             # Each number off the diagonal stands for two of the matrix.
-            off = upper_triangle(1.0 - np.eye(order)) > 0
-            found[off] = ceil(unit / sqrt(2.0))
+            found[:] = ceil(self._unit(block) / sqrt(2.0))
+            found[diagonal_positions(order)] = self.deviation(block)
         return found
 
+    def _unit(self, block: str) -> float:
+        t = self.bounds.n_targets
+        unit = self.privacy.deviation(block, self.server_round, t) * LENGTH**2
+        return min(unit, 2.0**62)  # too large to be drawn, and refused there
+
     def noise(self, part: float, source: RandomBytes = os.urandom) -> NDArray[Any]:
-        """Return noise for the whole answer, as this part of the deviation."""
+        """Return noise for the whole answer, with this fraction of the deviation."""
         whole = np.concatenate([self.deviations(block) for block in self._blocks])
         own = np.ceil(whole * part).astype(np.int64)
         return discrete_gaussian(own, source=source)
@@ -113,28 +120,34 @@ class Layout:
 
 
 @dataclass
-class RowsSeen:
-    """What happened to the rows of a client: for its own eyes only."""
+class ClippingCounts:
+    """How many rows clipping has changed: for the client's own log only."""
 
     total: int = 0
     shortened: int = 0
     cut: int = 0
     dropped: int = 0
 
-    def in_words(self) -> str:
-        """Return one line for the client's log."""
+    def add(self, grid: GridRows) -> None:
+        """Count a block of rows."""
+        self.total += len(grid.Y)
+        self.shortened += grid.n_shortened
+        self.cut += grid.n_cut
+        self.dropped += grid.n_dropped
+
+    def __str__(self) -> str:
+        """Return one line for the log."""
         return (
             f"{self.total} rows, of which {self.shortened} were shortened to "
-            f"x_norm_bound, {self.cut} cut to y_bound, {self.dropped} left out as not "
-            "finite numbers"
+            f"x_norm_bound, {self.cut} cut to y_bound, {self.dropped} dropped as not "
+            "finite"
         )
 
     @property
     def doubtful(self) -> bool:
         """Whether so many rows were changed that the bounds, or the rows, are wrong."""
-        return self.total > 0 and max(self.shortened, self.cut, self.dropped) > (
-            _MANY_CHANGED * self.total
-        )
+        changed = max(self.shortened, self.cut, self.dropped)
+        return changed > _MANY_CHANGED * self.total
 
 
 def make_release(
@@ -144,7 +157,7 @@ def make_release(
     intercept: bool,
     question: ReleaseQuestion | None = None,
     source: RandomBytes = os.urandom,
-    seen: RowsSeen | None = None,
+    counts: ClippingCounts | None = None,
 ) -> Array:
     """Return the answer of one client: clipped, summed exactly, noised.
 
@@ -159,13 +172,13 @@ def make_release(
     question : ReleaseQuestion, optional
         What is asked in this round; by default the one-shot release.
     source : callable
-        Random bytes; anything but the operating system's are for tests.
-    seen : RowsSeen, optional
-        Filled with what happened to the rows.
+        Source of random bytes; any other than the default is for tests.
+    counts : ClippingCounts, optional
+        Filled with the numbers of clipped rows.
     """
     question = question or ReleaseQuestion()
     layout = check_question(rows, privacy, intercept=intercept, question=question)
-    sums = _sums(rows, layout, question, seen or RowsSeen())
+    sums = _sums(rows, layout, question, counts or ClippingCounts())
     if privacy.client_part > 0:
         sums = sums + layout.noise(privacy.client_part, source)
     return sums.astype(np.float64)
@@ -180,36 +193,39 @@ def check_question(
 ) -> Layout:
     """Return the layout of an answer, or raise what is wrong with the question.
 
-    Whatever could be wrong is found here, before any row is read: an error on the way
-    would tell that there are rows.
+    All checks are made before any row is read: a later error would reveal that there
+    are rows.
     """
     if rows.weight is not None:
         raise PrivacyError(
-            "sample weights are not covered by the bounds of differential privacy: "
-            "leave them out, or repeat rows and count on less privacy for each."
+            "sample weights are not available with privacy: the bounds do not cover "
+            "them."
         )
     bounds = privacy.bounds(rows.n_features, rows.n_targets, intercept)
     layout = Layout(privacy, bounds, question.server_round)
-    if max(layout.deviations(block).max() for block in layout.sizes) > LARGEST_SD:
+    if max(layout.deviation(block) for block in layout.sizes) > LARGEST_SD:
         raise PrivacyError(
-            "the noise that is asked for is too large to be drawn: use a larger "
-            "epsilon, or larger shares."
+            "the noise of this request is too large to be drawn: use a larger epsilon, "
+            "or larger shares."
         )
     if "residual" in layout.sizes:
         if rows.n_targets != 1:
-            raise PrivacyError("residual refinement is for one target.")
-        coef = np.zeros(bounds.width) if question.coef is None else question.coef
+            raise PrivacyError("residual refinement supports one target only.")
+        coef = _coefficients(question, bounds)
         finite = coef.shape == (bounds.width,) and bool(np.isfinite(coef).all())
         if not finite or not 0 < question.clip < np.inf:
             raise PrivacyError("the question about residuals does not fit the rows.")
     return layout
 
 
+def _coefficients(question: ReleaseQuestion, bounds: Bounds) -> Array:
+    return np.zeros(bounds.width) if question.coef is None else question.coef
+
+
 def _sums(
-    rows: Rows, layout: Layout, question: ReleaseQuestion, seen: RowsSeen
+    rows: Rows, layout: Layout, question: ReleaseQuestion, counts: ClippingCounts
 ) -> NDArray[Any]:
     total: NDArray[Any] = np.zeros(layout.length, dtype=np.int64)
-    ahead = 0
     for block in rows.blocks():
         for start in range(0, len(block.Y), EXACT_ROWS):
             part = slice(start, start + EXACT_ROWS)
@@ -217,14 +233,10 @@ def _sums(
             added = np.concatenate(
                 [_block_sum(name, grid, layout, question) for name in layout.sizes]
             )
-            ahead += len(grid.Y)
-            if ahead > _INT64_ROWS and total.dtype != object:
+            counts.add(grid)
+            if counts.total > _INT64_ROWS and total.dtype != object:
                 total = total.astype(object)
             total = total + added.astype(np.int64)
-            seen.total += len(grid.Y)
-            seen.shortened += grid.n_shortened
-            seen.cut += grid.n_cut
-            seen.dropped += grid.n_dropped
     return total
 
 
@@ -241,5 +253,5 @@ def _block_sum(
         return np.array([np.count_nonzero(grid.present) * LENGTH**2])
     if name == "trace":
         return np.array([np.einsum("ij,ij->", grid.X, grid.X)])
-    coef = np.zeros(layout.bounds.width) if question.coef is None else question.coef
+    coef = _coefficients(question, layout.bounds)
     return residual_sums(grid, layout.bounds, coef, question.clip)

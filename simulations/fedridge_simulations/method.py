@@ -51,7 +51,7 @@ class Method:
         Who is trusted by a method that is really private: "local" is nobody, "server"
         the server. Empty for all others.
     estimator, x_norm_bound, y_bound
-        Those of `DifferentialPrivacy`.
+        Those of `DifferentialPrivacy`, or "plain", the paper's solution.
     tol : float
         Estimated error at which FedRidge's modes of several rounds stop; `rounds` is
         then their limit.

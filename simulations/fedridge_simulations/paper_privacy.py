@@ -2,7 +2,7 @@
 
 Neither is private: rows are not clipped although the noise is made for rows of norm 1,
 G and h are noised as if only one of them were sent, and the noise comes from a seed.
-They are here to repeat the paper's Table 5, and for nothing else.
+They reproduce the paper's Table 5. Do not use them for anything else.
 """
 
 from __future__ import annotations
@@ -11,17 +11,38 @@ import math
 
 import numpy as np
 
-from fedridge_flwr.privacy.accounting import (
-    classical_multiplier,
-    compose,
-    epsilon_of,
-)
+from fedridge_flwr.privacy import compose, epsilon_of
 
 from .method import Method
 from .problem import Array
 
-__all__ = ["algorithm_2", "exact_cost", "gradient_noise_sd", "one_shot_cost"]
-__all__ += ["theorem_cost"]
+__all__ = ["algorithm_2", "classical_multiplier", "exact_cost", "gradient_noise_sd"]
+__all__ += ["one_shot_cost", "plain_solution", "theorem_cost"]
+
+
+def classical_multiplier(epsilon: float, delta: float) -> float:
+    """Return the paper's noise tau = sqrt(2 ln(1.25/delta)) / epsilon.
+
+    Examples
+    --------
+    >>> round(classical_multiplier(1.0, 1e-5), 2)
+    4.84
+    """
+    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def plain_solution(gram: Array, moment: Array, alpha: float) -> Array:
+    """Return (G + alpha I)⁻¹ h of noisy G and h, as if there were no noise.
+
+    The system may be indefinite, and its solution arbitrarily wrong.
+
+    Examples
+    --------
+    >>> plain_solution(np.diag([4.0, -1.0]), np.ones(2), 0.0)
+    array([ 0.25, -1.  ])
+    """
+    system = gram + alpha * np.eye(len(gram))
+    return np.asarray(np.linalg.solve(system, moment), dtype=np.float64)
 
 
 def algorithm_2(

@@ -22,6 +22,7 @@ from .cells import Cell, Outcome
 from .cohort import TIMEOUT, Cohort, Federation, quiet
 from .honest import gram_noise_sd, levels
 from .method import CLIPPED_FEDAVG, Method
+from .paper_privacy import plain_solution
 from .private_tuning import tail_rounds, tuned_choice
 from .problem import Array, Problem, centralized, pooled_rows
 from .several_rounds import WatchedFedRidge
@@ -83,7 +84,11 @@ def _one_shot(cell: Cell, cohort: Cohort) -> Outcome:
     )
     strategy.start(cohort, timeout=TIMEOUT)
     seconds = trace.seconds
-    trace.add(np.asarray(strategy.model_.coef_original_))
+    coef = np.asarray(strategy.model_.coef_original_)
+    if method.estimator == "plain":
+        stats = strategy.statistics_
+        coef = plain_solution(stats.gram, stats.moment[:, 0], problem.alpha)
+    trace.add(coef)
     outcome = trace.outcome(answered=len(strategy.report_.participants))
     # One round: nothing to read off, and nothing repeated in the file.
     outcome.mse_by_round, outcome.distance_by_round, outcome.marks = [], [], {}
@@ -155,6 +160,8 @@ def _several_rounds(cell: Cell, cohort: Cohort) -> Outcome:
 
 
 def _privacy(method: Method) -> DifferentialPrivacy:
+    # The plain solution is not part of the package: it is computed from the statistics.
+    default = method.estimator in ("", "plain")
     return DifferentialPrivacy(
         method.epsilon,
         method.delta,
@@ -162,7 +169,7 @@ def _privacy(method: Method) -> DifferentialPrivacy:
         y_bound=method.y_bound,
         trust=method.trust,
         rounds=method.rounds,
-        estimator=method.estimator or "noise_aware",
+        estimator="noise_aware" if default else method.estimator,
     )
 
 
@@ -196,8 +203,7 @@ def _algorithm_2(cell: Cell, cohort: Cohort) -> Outcome:
     trace = CoefficientTrace(cell, cohort)
     packed = _sum(cohort, "query.algorithm_2", np.zeros(0))
     gram, moment = from_upper(packed[:-d], d), packed[-d:]
-    system = gram + cell.problem.alpha * np.eye(d)
-    trace.add(np.asarray(np.linalg.solve(system, moment), dtype=np.float64))
+    trace.add(plain_solution(gram, moment, cell.problem.alpha))
     smallest = float(np.linalg.eigvalsh(gram)[0])
     return trace.outcome(smallest_eigenvalue=smallest)
 

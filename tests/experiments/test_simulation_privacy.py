@@ -31,6 +31,7 @@ from fedridge_simulations.honest_tables import level
 from fedridge_simulations.method import CLIPPED_FEDAVG, ONE_SHOT, Method
 from fedridge_simulations.paper_privacy import (
     algorithm_2,
+    classical_multiplier,
     exact_cost,
     one_shot_cost,
     theorem_cost,
@@ -51,12 +52,7 @@ from fedridge_simulations.settings import override
 from test_simulation_methods import federation
 
 from fedridge_flwr.errors import PrivacyError
-from fedridge_flwr.privacy import DifferentialPrivacy
-from fedridge_flwr.privacy.accounting import (
-    classical_multiplier,
-    compose,
-    epsilon_of,
-)
+from fedridge_flwr.privacy import DifferentialPrivacy, compose, epsilon_of
 
 COMMITTED = Path(__file__).resolve().parents[2] / "simulations" / "results"
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)

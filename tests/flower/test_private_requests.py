@@ -250,7 +250,7 @@ def test_the_terms_of_a_fit_cannot_change_after_it_began():
     context = node_context(0, 1)
     answer(NATIVE, private_request(), context)
     content = answer(NATIVE, private_request(epsilon=5.0), context)
-    assert "were others when it began" in content["config"]["error"]
+    assert "have changed since it began" in content["config"]["error"]
 
 
 def test_errors_tell_nothing_of_the_data():
@@ -376,19 +376,29 @@ def test_a_part_of_the_noise_is_not_sent_without_a_secure_sum():
     """A server could ask for a hundredth of it: min_clients is its own word."""
     options = {"trust": "secagg", "min_clients": 10_000}
     content = answer(app_of(*rows_of(0)), private_request(**options))
-    assert "no secure sums" in content["config"]["error"]
+    assert "secure sums" in content["config"]["error"]
 
 
-def test_a_policy_refuses_the_papers_calibration_and_a_large_delta():
-    with pytest.warns(PrivacyWarning, match=r"gives 1\.1 at delta"):
-        message = private_request(calibration="paper")
+@pytest.mark.parametrize("policy", [None, POLICY])
+def test_the_papers_calibration_is_refused_with_a_policy_or_without(policy):
+    message = changed_request({"privacy-calibration": "paper"})
+    app = app_of(*rows_of(0), privacy_policy=policy)
+    assert "calibration must be" in answer(app, message)["config"]["error"]
+
+
+def test_a_policy_refuses_a_large_delta():
+    message = changed_request({"privacy-delta": 1e-3})
     app = app_of(*rows_of(0), privacy_policy=POLICY)
-    assert 'calibration "paper"' in answer(app, message)["config"]["error"]
-    set_task_identity()
-    config = {**dict(private_request().content["config"]), "privacy-delta": 1e-3}
-    message = private_request()
-    message.content["config"] = ConfigRecord(config)
     assert "delta 0.001" in answer(app, message)["config"]["error"]
+
+
+def changed_request(settings: dict[str, Any]) -> Message:
+    set_task_identity()
+    message = private_request()
+    message.content["config"] = ConfigRecord(
+        {**dict(message.content["config"]), **settings}
+    )
+    return message
 
 
 def test_a_policy_counts_what_one_run_asks_for():
@@ -402,7 +412,7 @@ def test_a_policy_counts_what_one_run_asks_for():
         "error" not in answer(app, private_request("b" * 32, **half), context)["config"]
     )
     third = answer(app, private_request("c" * 32, epsilon=0.9), context)
-    assert "asked for before" in third["config"]["error"]
+    assert "earlier requests of this run" in third["config"]["error"]
 
 
 def test_a_policy_refuses_exact_statistics_and_names_the_client():
@@ -421,7 +431,7 @@ def test_a_policy_refuses_exact_statistics_and_names_the_client():
 def test_after_a_private_release_nothing_exact_is_told(app):
     grid = InProcessGrid.of_app(app, 2)
     FedRidge(privacy=privacy(), min_available_nodes=2).start(grid, timeout=5)
-    with pytest.raises(NotEnoughClientsError, match="would break its promise"):
+    with pytest.raises(NotEnoughClientsError, match="would break its guarantee"):
         FedRidge(min_available_nodes=2).start(grid, timeout=5)
 
 
@@ -447,7 +457,7 @@ def test_evaluation_is_refused_by_policy_and_after_a_release(task, form):
     assert "private ones only" in reason(app_of(*rows_of(0), privacy_policy=POLICY))
     context = node_context(0, 1)
     answer(NATIVE, private_request(), context)
-    assert "would break its promise" in reason(NATIVE, context)
+    assert "would break its guarantee" in reason(NATIVE, context)
 
 
 def test_a_client_of_its_own_tells_nothing_exact_either():

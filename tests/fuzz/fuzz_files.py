@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sqlite3
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -23,8 +24,10 @@ from fedridge_flwr import (
     SufficientStatistics,
     solve,
 )
+from fedridge_flwr.privacy import ledger_file
 
 Damage = Callable[[Rng, bytes], bytes]
+JSON_LEDGER = Path(__file__).parents[1] / "privacy" / "ledger_0_1_0.json"
 
 
 # ---- damage ------------------------------------------------------------------------
@@ -32,8 +35,9 @@ Damage = Callable[[Rng, bytes], bytes]
 
 def _bits(rng: Rng, data: bytes) -> bytes:
     spoilt = bytearray(data)
+    used = [k for k, byte in enumerate(data) if byte]  # databases are mostly zeros
     for _ in range(int(rng.choice([1, 1, 1, 2, 10]))):
-        spoilt[int(rng.integers(len(spoilt)))] ^= 1 << int(rng.integers(8))
+        spoilt[used[rng.integers(len(used))]] ^= 1 << int(rng.integers(8))
     return bytes(spoilt)
 
 
@@ -191,17 +195,47 @@ def _spoil(rng: Rng, path: Path, damage: Damage | None) -> None:
         path.write_bytes(damage(rng, path.read_bytes()))
 
 
+def _other_row(rng: Rng, path: Path) -> None:
+    """Change one value in the database of a ledger."""
+    changes = (
+        "DELETE FROM answers",
+        "UPDATE answers SET client = 'clinjc'",
+        "UPDATE answers SET mu_add_or_remove = 1e-9",
+    )
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute(changes[rng.integers(len(changes))])
+        database.commit()
+
+
+def _json_ledger() -> str:
+    content = json.loads(JSON_LEDGER.read_text(encoding="utf-8"))
+    # Not the checksum of the file: a test may have planted a bug in this one.
+    checksum = ledger_file._checksum(content["clients"])
+    return json.dumps(content | {"checksum": checksum})
+
+
 def _of_ledger(name: str, damage: Damage | None) -> Trial:
     def trial(rng: Rng) -> str | None:
         with tempfile.TemporaryDirectory() as folder:
             how = str(rng.choice(["exact", "basic"]))
-            ledger = PrivacyLedger(
-                Path(folder) / "ledger.json", 50.0, 1e-3, accounting=how
+            ledger, other = (
+                PrivacyLedger(Path(folder) / name, 50.0, 1e-3, accounting=how)
+                for name in ("ledger", "other")
             )
-            for k in range(int(rng.integers(1, 3))):
-                ledger.charge("clinic", f"release {k}", PRIVACY)
-            before = ledger.spent("clinic")
-            _spoil(rng, ledger.path, damage)
+            if damage is _other_text or rng.random() < 0.5:
+                # A file of 0.1.0, which is converted as soon as it is read.
+                for each in (ledger, other):
+                    each.path.write_text(_json_ledger())
+                before = other.spent("clinic")
+                _spoil(rng, ledger.path, damage)
+            else:
+                for k in range(int(rng.integers(1, 3))):
+                    ledger.charge("clinic", f"release {k}", PRIVACY)
+                before = ledger.spent("clinic")
+                if damage is _other_value:
+                    _other_row(rng, ledger.path)
+                else:
+                    _spoil(rng, ledger.path, damage)
             after = ledger.spent("clinic")
             if after != before:
                 raise WrongAcceptError(f"{before} was spent, {after} is read")

@@ -15,7 +15,7 @@ from fedridge_flwr.flower.protocol import answer_records
 from fedridge_flwr.flower.protocol import array_records as arrays
 from fedridge_flwr.multiround import opening
 from fedridge_flwr.multiround import product_checks as answers
-from fedridge_flwr.privacy import ledger
+from fedridge_flwr.privacy import ledger_file
 from fedridge_flwr.privacy import noisy_statistics as private
 from fedridge_flwr.statistics import float32 as compact
 from fedridge_flwr.statistics import plain
@@ -139,20 +139,20 @@ def _any_source(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ledger_without_checksum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "_checksum", lambda clients: "same")
+    patch.setattr(ledger_file, "_checksum", lambda rows: "same")
 
 
 def _ledger_that_forgives(patch: pytest.MonkeyPatch) -> None:
     """A damaged ledger is taken for a new one."""
-    honest = ledger.PrivacyLedger._read
+    honest = ledger_file._checked_entries
 
-    def forgiving(self: Any) -> Any:
+    def forgiving(database: Any) -> Any:
         try:
-            return honest(self)
-        except ledger.PrivacyError:
-            return {"format": ledger._FORMAT, "version": 2, "clients": {}}
+            return honest(database)
+        except (ledger_file.PrivacyError, ledger_file.sqlite3.Error):
+            return []
 
-    patch.setattr(ledger.PrivacyLedger, "_read", forgiving)
+    patch.setattr(ledger_file, "_checked_entries", forgiving)
 
 
 def _larger_slack(patch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from fedridge_simulations.paper_privacy import classical_multiplier
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedridge_flwr.errors import PrivacyError
 from fedridge_flwr.privacy.accounting import (
-    classical_multiplier,
     compose,
     delta_of,
     epsilon_of,

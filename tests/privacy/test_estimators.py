@@ -6,20 +6,30 @@ import math
 
 import numpy as np
 import pytest
+from fedridge_simulations.paper_privacy import plain_solution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedridge_flwr.errors import StatisticsError
 from fedridge_flwr.privacy.estimators import (
+    NoisyEquations,
     choose_alpha,
+    estimate,
     mostly_noise,
-    noise_aware,
-    plain,
-    ridge_floor,
 )
 
-ESTIMATORS = [noise_aware, ridge_floor, plain]
-SAFE = [noise_aware, ridge_floor]
+
+def noise_aware(*noisy_statistics_and_alpha):
+    *equations, alpha = noisy_statistics_and_alpha
+    return estimate("noise_aware", NoisyEquations(*equations), alpha)
+
+
+def ridge_floor(*noisy_statistics_and_alpha):
+    *equations, alpha = noisy_statistics_and_alpha
+    return estimate("ridge_floor", NoisyEquations(*equations), alpha)
+
+
+ESTIMATORS = [noise_aware, ridge_floor]
 
 
 def symmetric_noise(rng, d, sd):
@@ -167,8 +177,9 @@ def test_finite_input_gives_finite_coefficients(estimator, seed, d, rank, sizes)
     solved = estimator(gram, moment, gram_sd, moment_sd, alpha)
     assert solved.shape == (d, 2)
     assert np.isfinite(solved).all()
+    equations = NoisyEquations(gram, moment, gram_sd, moment_sd)
     chosen, scores = choose_alpha(
-        estimator, gram, moment, gram_sd, moment_sd, [alpha, 1.0], repeats=1
+        estimator.__name__, equations, [alpha, 1.0], repeats=1
     )
     assert chosen in (alpha, 1.0)
     assert np.isfinite(scores).all()
@@ -192,7 +203,7 @@ def test_a_singular_system_is_solved_by_least_squares(estimator):
     np.testing.assert_allclose(solved, expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("estimator", SAFE)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("level", [0.03, 0.3, 1.0, 3.0, 30.0, 1e6, 1e12])
 @pytest.mark.parametrize("d", [20, 60])
 def test_never_much_worse_than_predicting_zero(estimator, level, d):
@@ -214,8 +225,12 @@ def test_correlated_features_and_features_of_other_scales(power, level):
         assert relative_loss(solved).max() < 1.05
 
 
+def plain(gram, moment, gram_sd, moment_sd, alpha):
+    return plain_solution(gram, moment, alpha)
+
+
 def test_noise_aware_beats_the_floor_and_the_plain_solution():
-    losses = {estimator: [] for estimator in ESTIMATORS}
+    losses = {estimator: [] for estimator in (*ESTIMATORS, plain)}
     for seed in range(8):
         gram, moment, relative_loss = statistics(seed, 40)
         sds = relative_sds(gram, moment, 0.15)
@@ -228,17 +243,19 @@ def test_noise_aware_beats_the_floor_and_the_plain_solution():
     assert mean[noise_aware] < 0.1
 
 
-def test_choosing_alpha_repeats_and_helps_the_plain_solution():
-    alphas = [0.01, 10.0, 1e3, 1e5]
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_choosing_alpha_repeats_and_is_no_loss(estimator):
+    alphas = [1e5, 1e3, 10.0, 0.01]
     gram, moment, relative_loss = statistics(3, 20)
     sds = relative_sds(gram, moment, 0.2)
     released = noisy(9, gram, moment, *sds)
-    alpha, scores = choose_alpha(plain, *released, *sds, alphas)
-    again, same = choose_alpha(plain, *released, *sds, alphas)
+    equations = NoisyEquations(*released, *sds)
+    alpha, scores = choose_alpha(estimator.__name__, equations, alphas)
+    again, same = choose_alpha(estimator.__name__, equations, alphas)
     assert (alpha, scores.tolist()) == (again, same.tolist())
     assert alpha == alphas[int(np.argmin(scores))]
-    chosen = relative_loss(plain(*released, *sds, alpha))
-    assert chosen < relative_loss(plain(*released, *sds, 0.01))
+    losses = [relative_loss(estimator(*released, *sds, each)) for each in alphas]
+    assert relative_loss(estimator(*released, *sds, alpha)) <= 1.05 * min(losses)
 
 
 def test_the_split_score_estimates_the_loss_of_a_fit_on_noisier_statistics():
@@ -248,9 +265,11 @@ def test_the_split_score_estimates_the_loss_of_a_fit_on_noisier_statistics():
     scores, losses = [], []
     for seed in range(60):
         released = noisy(seed, gram, moment, *sds)
-        scores.append(choose_alpha(plain, *released, *sds, [1.0], repeats=200)[1][0])
+        equations = NoisyEquations(*released, *sds)
+        found = choose_alpha("ridge_floor", equations, [1.0], repeats=200)[1]
+        scores.append(found[0])
     for seed in range(1000, 3000):
-        w = plain(*noisy(seed, gram, moment, *noisier), *noisier, 1.0)
+        w = ridge_floor(*noisy(seed, gram, moment, *noisier), *noisier, 1.0)
         losses.append(float(np.sum(w * (gram @ w) - 2.0 * w * moment)))
     # Every release is split by the same 200 draws, each about as far off as a release.
     error = np.std(scores) * math.sqrt(1 / 60 + 1 / 200)
@@ -259,7 +278,8 @@ def test_the_split_score_estimates_the_loss_of_a_fit_on_noisier_statistics():
 
 def test_without_noise_the_smallest_alpha_is_chosen():
     gram, moment, _ = statistics(5, 4)
-    alpha, scores = choose_alpha(noise_aware, gram, moment, 0.0, 0.0, [10.0, 0.1, 1e3])
+    equations = NoisyEquations(gram, moment, 0.0, 0.0)
+    alpha, scores = choose_alpha("noise_aware", equations, [10.0, 0.1, 1e3])
     assert alpha == 0.1
     assert scores.shape == (3,)
 
@@ -287,7 +307,6 @@ def test_what_cannot_be_solved_is_refused(gram, moment, sds, alpha, words):
 
 
 def test_a_choice_among_nothing_is_refused():
+    equations = NoisyEquations(np.eye(2), np.ones((2, 1)), 0.1, 0.1)
     with pytest.raises(StatisticsError, match="at least one alpha"):
-        choose_alpha(plain, np.eye(2), np.ones((2, 1)), 0.1, 0.1, [])
-    with pytest.raises(StatisticsError, match="noise_aware, ridge_floor or plain"):
-        choose_alpha(sum, np.eye(2), np.ones((2, 1)), 0.1, 0.1, [1.0])
+        choose_alpha("ridge_floor", equations, [])

@@ -31,9 +31,9 @@ from fedridge_flwr.data.rows import Block, check_rows
 from fedridge_flwr.privacy import DifferentialPrivacy
 from fedridge_flwr.privacy.budget_shares import one_shot_shares
 from fedridge_flwr.privacy.clipping import LENGTH, Bounds
-from fedridge_flwr.privacy.curator import Curator, Request
+from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.experimental.residuals import residual_sums
-from fedridge_flwr.privacy.release import Layout, Question, make_release
+from fedridge_flwr.privacy.release import Layout, ReleaseQuestion, make_release
 
 PRIVACY = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=2.0, y_bound=3.0)
 DATA = np.random.default_rng(0).normal(size=(40, 7))
@@ -104,7 +104,7 @@ def test_the_noise_that_is_drawn_has_the_declared_deviation(asked, intercept, th
     bounds = Bounds(2.0, 3.0, 4, t, intercept)
     clip = 1.0 if privacy.rounds > 1 else 0.0
     coef = np.zeros(bounds.width) if server_round > 1 else None
-    question = Question(server_round, coef, clip)
+    question = ReleaseQuestion(server_round, coef, clip)
     nothing = check_rows(np.zeros((0, 4)), np.zeros((0, t)))
 
     def draw(number):
@@ -112,7 +112,7 @@ def test_the_noise_that_is_drawn_has_the_declared_deviation(asked, intercept, th
             return make_release(
                 nothing, privacy, intercept=intercept, question=question
             )
-        request = Request(f"{number:032x}", privacy, intercept, question)
+        request = ReleaseRequest(f"{number:032x}", privacy, intercept, question)
         return Curator().answer(request, nothing)
 
     layout = Layout(privacy, bounds, server_round)

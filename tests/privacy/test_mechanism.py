@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import multiprocessing
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,18 +14,20 @@ from fedridge_flwr import (
     PrivacyError,
     PrivacyLedger,
     PrivacyPolicy,
-    PrivacyWarning,
     PrivateStatistics,
     StatisticsError,
     solve,
     solve_private,
 )
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.privacy import epsilon_of, noise_multiplier, private_statistics
-from fedridge_flwr.privacy.curator import Curator, Request
+from fedridge_flwr.privacy import (
+    accounting,
+    private_statistics,
+)
+from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.estimators import mostly_noise
-from fedridge_flwr.privacy.mechanism import RELATIONS, TRUSTS
-from fedridge_flwr.privacy.release import Question
+from fedridge_flwr.privacy.mechanism import CHOICES
+from fedridge_flwr.privacy.release import ReleaseQuestion
 
 BOUNDS = {"x_norm_bound": 1.0, "y_bound": 2.0}
 
@@ -62,17 +60,22 @@ def make(epsilon: float = 1.0, delta: float = 1e-5, **options) -> DifferentialPr
         ({"estimator": "ols"}, "noise_aware"),
         ({"rounds": 0}, "rounds must be"),
         ({"rounds": 2.0}, "rounds must be"),
-        ({"rounds": 10**6}, "rounds must be at most"),
+        ({"rounds": 10**6}, "from 1 to 1000"),
         ({"min_clients": 0}, "min_clients must be"),
-        ({"trust": "secagg", "min_clients": 3, "max_colluding": 3}, "leaves none"),
+        (
+            {"trust": "secagg", "min_clients": 3, "max_colluding": 3},
+            "must stay unknown",
+        ),
         ({"budget_split": {"gram": 1.0}}, '"gram" and "moment"'),
         ({"budget_split": {"gram": 0.5, "moment": 0.6}}, "add up to 1"),
-        ({"budget_split": {"gram": 0.0, "moment": 1.0}}, "between 0 and 1"),
+        ({"budget_split": {"gram": 0.0, "moment": 1.0}}, "above 0 and below 1"),
         ({"budget_split": {"gram": 0.5, "moment": 0.4, "n": 0.1}}, "may have"),
-        ({"rounds": 3, "estimator": "plain"}, "own solution"),
+        ({"estimator": "plain"}, "simulations/fedridge_simulations/paper_privacy.py"),
+        ({"calibration": "paper"}, "make experiments"),
+        ({"rounds": 3, "estimator": "ridge_floor"}, "fixed with more than one round"),
         (
             {"rounds": 3, "budget_split": {"gram": 0.5, "moment": 0.5}},
-            "budget_split is fixed",
+            "fixed with more than one round",
         ),
     ],
 )
@@ -89,8 +92,8 @@ def test_numbers_of_numpy_are_numbers():
 @given(
     st.floats(1e-3, 1e3),
     st.floats(1e-12, 0.1),
-    st.sampled_from(RELATIONS),
-    st.sampled_from(TRUSTS),
+    st.sampled_from(CHOICES["neighboring"]),
+    st.sampled_from(CHOICES["trust"]),
     st.sampled_from([None, {"gram": 0.25, "moment": 0.7, "target_gram": 0.05}]),
 )
 def test_settings_survive_the_wire(epsilon, delta, neighboring, trust, split):
@@ -104,13 +107,62 @@ def test_no_privacy_in_a_config_is_no_privacy():
     assert DifferentialPrivacy.from_config({"alpha": 1.0}) is None
 
 
-def test_the_papers_calibration_warns_with_the_true_epsilon():
-    with pytest.warns(PrivacyWarning, match=r"claims epsilon 5 and gives 6\.82"):
-        paper = make(5.0, calibration="paper")
-    assert paper.true_epsilon() == pytest.approx(6.82, abs=0.01)
-    tau = math.sqrt(2 * math.log(1.25e5)) / 5.0
-    assert paper.deviation("gram") == pytest.approx(tau)
-    assert paper.deviation("moment") == pytest.approx(tau)
+REQUEST_OF_0_1_0 = {
+    "privacy-epsilon": 2.0,
+    "privacy-delta": 1e-6,
+    "privacy-x-norm-bound": 1.5,
+    "privacy-y-bound": 3.0,
+    "privacy-neighboring": "replace-one",
+    "privacy-trust": "server",
+    "privacy-rounds": 1,
+    "privacy-min-clients": 1,
+    "privacy-max-colluding": 0,
+    "privacy-calibration": "exact",
+    "privacy-share-gram": 0.4,
+    "privacy-share-moment": 0.4,
+    "privacy-share-target-gram": 0.2,
+}
+
+
+def test_requests_have_the_keys_of_0_1_0():
+    """A client of 0.1.0 needs each of them and refuses any other."""
+    asked = DifferentialPrivacy.from_config(REQUEST_OF_0_1_0)
+    assert asked is not None
+    assert asked.to_config() == REQUEST_OF_0_1_0
+    ordinary = set(make().to_config())
+    assert ordinary == {k for k in REQUEST_OF_0_1_0 if "share" not in k}
+    assert make().to_config()["privacy-calibration"] == "exact"
+
+
+@pytest.mark.parametrize("key", REQUEST_OF_0_1_0)
+def test_a_request_that_lacks_a_setting_is_refused(key):
+    request = {k: v for k, v in REQUEST_OF_0_1_0.items() if k != key}
+    with pytest.raises(PrivacyError):
+        DifferentialPrivacy.from_config(request)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"privacy-calibration": "paper"}, "make experiments"),
+        ({"privacy-estimator": "plain"}, "does not know"),
+        ({"privacy-noise": 0.0}, "does not know"),
+    ],
+)
+def test_a_request_for_the_papers_mechanism_is_refused(setting, reason):
+    with pytest.raises(PrivacyError, match=reason):
+        DifferentialPrivacy.from_config(REQUEST_OF_0_1_0 | setting)
+
+
+def test_the_noise_of_one_guarantee_is_solved_once(monkeypatch):
+    solved = []
+    root = accounting._root
+    monkeypatch.setattr(
+        accounting, "_root", lambda *args: solved.append(1) or root(*args)
+    )
+    for _ in range(10):
+        assert make(1.2345).noise_multiplier > 0
+    assert len(solved) == 1
 
 
 @pytest.mark.parametrize("n_targets", [1, 3])
@@ -223,20 +275,34 @@ def test_what_a_policy_grants():
     PrivacyPolicy(1.0, 1e-5, trust=("server",)).check(make(trust="server"))
 
 
-def test_a_policy_looks_at_the_true_epsilon():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        paper = make(5.0, calibration="paper")
-    policy = PrivacyPolicy(5.0, 1e-5, calibration=("exact", "paper"))
-    with pytest.raises(PrivacyError, match=r"epsilon 6\.8"):
-        policy.check(paper)
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (None, "exact statistics"),
+        (make(3.0), "epsilon 3"),
+        (make(delta=1e-3), "delta 0.001"),
+        (make(trust="server"), 'trust="server"'),
+        (make(neighboring="replace-one"), 'neighboring="replace-one"'),
+    ],
+)
+def test_what_a_policy_declines(asked, reason):
+    policy = PrivacyPolicy(1.0, 1e-5, neighboring="add-or-remove-one")
+    with pytest.raises(PrivacyError, match=f"declined: .*{reason}"):
+        policy.check(asked)
+
+
+def test_no_policy_allows_the_papers_calibration():
+    with pytest.raises(PrivacyError, match="make experiments"):
+        PrivacyPolicy(5.0, 1e-5, calibration=("exact", "paper"))
 
 
 # ---- Curator ------------------------------------------------------------------------
 
 
-def _request(release: str = "a", epsilon: float = 1.0, **question) -> Request:
-    return Request(release * 32, make(epsilon), False, Question(**question))
+def _request(release: str = "a", epsilon: float = 1.0, **question) -> ReleaseRequest:
+    return ReleaseRequest(
+        release * 32, make(epsilon), False, ReleaseQuestion(**question)
+    )
 
 
 ROWS = check_rows(np.eye(3), np.ones(3))
@@ -260,8 +326,8 @@ def test_a_question_that_cannot_be_answered_costs_nothing(tmp_path, rows):
     """And it is refused whether there are rows or not."""
     ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
     curator = Curator(None, ledger, "site")
-    question = Question(1, np.zeros(3), 1.0)
-    request = Request("a" * 32, make(1.0, rounds=3), False, question)
+    question = ReleaseQuestion(1, np.zeros(3), 1.0)
+    request = ReleaseRequest("a" * 32, make(1.0, rounds=3), False, question)
     with pytest.raises(PrivacyError):
         curator.answer(request, rows)
     assert ledger.spent("site").releases == 0
@@ -270,7 +336,9 @@ def test_a_question_that_cannot_be_answered_costs_nothing(tmp_path, rows):
 def test_shares_so_small_that_no_noise_can_be_drawn_cost_nothing(tmp_path):
     ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
     split = {"gram": 1e-14, "moment": 1.0 - 1e-14}
-    request = Request("a" * 32, make(1e-3, budget_split=split), False, Question())
+    request = ReleaseRequest(
+        "a" * 32, make(1e-3, budget_split=split), False, ReleaseQuestion()
+    )
     with pytest.raises(PrivacyError, match="too large to be drawn"):
         Curator(None, ledger, "site").answer(request, ROWS)
     assert ledger.spent("site").releases == 0
@@ -281,13 +349,13 @@ def test_rounds_asked_at_the_same_time_are_answered_once(tmp_path):
     ledger = PrivacyLedger(tmp_path / "ledger.json", 5.0, 1e-5)
     privacy = make(1.0, rounds=3)
     past: dict = {}
-    first = Request("a" * 32, privacy, False, Question(1, None, 1.0))
+    first = ReleaseRequest("a" * 32, privacy, False, ReleaseQuestion(1, None, 1.0))
     Curator(None, ledger, "site", past).answer(first, ROWS)
 
     def ask(clip: float) -> None:
-        question = Question(2, np.zeros(3), clip)
+        question = ReleaseQuestion(2, np.zeros(3), clip)
         copy = Curator(None, ledger, "site", dict(past))
-        copy.answer(Request("a" * 32, privacy, False, question), ROWS)
+        copy.answer(ReleaseRequest("a" * 32, privacy, False, question), ROWS)
 
     ask(1.0)
     for clip in (1.0, 2.0):
@@ -314,101 +382,3 @@ def test_a_round_is_answered_once():
 def test_rounds_beyond_those_agreed_are_refused():
     with pytest.raises(PrivacyError, match="round 2 of 1"):
         _request(server_round=2)
-
-
-# ---- PrivacyLedger ------------------------------------------------------------------
-
-
-def test_exact_and_basic_accounts(tmp_path):
-    ledgers = {
-        how: PrivacyLedger(tmp_path / how, 100.0, 0.1, accounting=how)
-        for how in ("exact", "basic")
-    }
-    for ledger in ledgers.values():
-        for number in range(4):
-            ledger.charge("site", str(number), make(0.5, 1e-5))
-    mu = 2.0 / noise_multiplier(0.5, 1e-5)
-    exact, basic = (ledgers[how].spent("site") for how in ("exact", "basic"))
-    assert exact.epsilon == pytest.approx(epsilon_of(mu, 0.1))
-    assert basic.epsilon == pytest.approx(2.0)
-    assert basic.delta == pytest.approx(4e-5)
-
-
-def test_exact_composition_equals_the_oracle(tmp_path):
-    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    ledger = PrivacyLedger(tmp_path / "ledger.json", 100.0, 1e-5)
-    total = None
-    for epsilon in (0.3, 1.0, 2.0):
-        ledger.charge("site", str(epsilon), make(epsilon))
-        one = pld.from_gaussian_mechanism(noise_multiplier(epsilon, 1e-5))
-        total = one if total is None else total.compose(one)
-    oracle = total.get_epsilon_for_delta(1e-5)
-    assert ledger.spent("site").epsilon == pytest.approx(oracle, rel=1e-3)
-
-
-def test_a_ledger_for_replaced_records_counts_more(tmp_path):
-    added = PrivacyLedger(tmp_path / "a", 100.0, 1e-5)
-    replaced = PrivacyLedger(tmp_path / "b", 100.0, 1e-5, neighboring="replace-one")
-    for ledger in (added, replaced):
-        ledger.charge("site", "1", make())
-    assert replaced.spent("site").epsilon > 1.9 * added.spent("site").epsilon
-
-
-def test_clients_of_one_file_have_their_own_budgets(tmp_path):
-    ledger = PrivacyLedger(tmp_path / "ledger.json", 1.0, 1e-5)
-    ledger.charge("a", "1", make())
-    ledger.charge("b", "1", make())
-    with pytest.raises(PrivacyError, match=r"epsilon 1\.465"):
-        ledger.charge("a", "2", make())
-    with pytest.raises(PrivacyError, match="not remember it"):
-        ledger.charge("a", "1", make())
-    assert ledger.spent("a").releases == ledger.spent("b").releases == 1
-    assert ledger.spent("nobody").releases == 0
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "{}",
-        "[]",
-        '{"format": "fedridge-privacy-ledger", "version": 3, "clients": {}}',
-        '{"format": "fedridge-privacy-ledger", "version": 1, "clients": {"a": [{}]}}',
-    ],
-)
-def test_a_damaged_ledger_refuses_everything(tmp_path, content):
-    path = tmp_path / "ledger.json"
-    path.write_text(content)
-    with pytest.raises(PrivacyError, match="damaged"):
-        PrivacyLedger(path, 1.0, 1e-5).charge("a", "1", make())
-    assert path.read_text() == content
-
-
-def test_a_ledger_that_cannot_be_written_refuses_everything(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    for folder in ("file", "missing"):
-        ledger = PrivacyLedger(tmp_path / folder / "ledger.json", 1.0, 1e-5)
-        with pytest.raises(PrivacyError, match="does not exist"):
-            ledger.charge("a", "1", make())
-    with pytest.raises(PrivacyError, match="must be absolute"):
-        PrivacyLedger("ledger.json", 1.0, 1e-5)
-    (tmp_path / "ledger.json").mkdir()
-    with pytest.raises(PrivacyError, match="nothing is released"):
-        PrivacyLedger(tmp_path / "ledger.json", 1.0, 1e-5).charge("a", "1", make())
-
-
-def _charge_often(path: Path, worker: int) -> None:
-    ledger = PrivacyLedger(path, 1e6, 1e-5)
-    for number in range(10):
-        ledger.charge("site", f"{worker}/{number}", make())
-
-
-def test_clients_at_the_same_time_lose_no_entry(tmp_path):
-    path = tmp_path / "ledger.json"
-    spawn = multiprocessing.get_context("fork")
-    workers = [spawn.Process(target=_charge_often, args=(path, k)) for k in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert len(json.loads(path.read_text())["clients"]["site"]) == 40

@@ -76,7 +76,7 @@ def test_the_same_bytes_give_the_same_noise():
 
 @pytest.mark.parametrize("sd", [0, -1, LARGEST_SD + 1])
 def test_a_deviation_that_cannot_be_drawn(sd):
-    with pytest.raises(FedRidgeError, match="cannot be drawn"):
+    with pytest.raises(FedRidgeError, match="sd must be from 1"):
         discrete_gaussian(sd, 1)
 
 

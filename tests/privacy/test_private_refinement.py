@@ -32,7 +32,7 @@ from fedridge_flwr.privacy.budget_shares import refinement_shares
 from fedridge_flwr.privacy.clipping import Bounds
 from fedridge_flwr.privacy.experimental.curvature import relative_curvature
 from fedridge_flwr.privacy.experimental.scale import Scale, unclipped
-from fedridge_flwr.privacy.release import Question, make_release
+from fedridge_flwr.privacy.release import ReleaseQuestion, make_release
 
 K, D = 8, 5
 
@@ -101,9 +101,11 @@ def test_the_noise_of_all_rounds_is_one_mechanism(rounds, epsilon):
 def test_later_rounds_send_answers_about_residuals_only():
     rows = check_rows(*rows_of(0))
     promise = privacy(1.0, 5)
-    first = make_release(rows, promise, intercept=True, question=Question(1, None, 1.0))
+    first = make_release(
+        rows, promise, intercept=True, question=ReleaseQuestion(1, None, 1.0)
+    )
     later = make_release(
-        rows, promise, intercept=True, question=Question(2, np.zeros(D + 1), 1.0)
+        rows, promise, intercept=True, question=ReleaseQuestion(2, np.zeros(D + 1), 1.0)
     )
     assert first.size == 2 + (D + 1) * (D + 2) // 2 + D + 2
     assert later.size == D + 2
@@ -111,7 +113,7 @@ def test_later_rounds_send_answers_about_residuals_only():
 
 @pytest.mark.parametrize(
     "question",
-    [Question(2, np.zeros(D), 1.0), Question(2, np.zeros(D + 1), 0.0)],
+    [ReleaseQuestion(2, np.zeros(D), 1.0), ReleaseQuestion(2, np.zeros(D + 1), 0.0)],
 )
 def test_questions_that_do_not_fit_are_refused(question):
     rows = check_rows(*rows_of(0))
@@ -124,7 +126,10 @@ def test_one_target_only():
     rows = check_rows(X, np.column_stack([y, y]))
     with pytest.raises(PrivacyError, match="one target"):
         make_release(
-            rows, privacy(1.0, 5), intercept=False, question=Question(1, None, 1.0)
+            rows,
+            privacy(1.0, 5),
+            intercept=False,
+            question=ReleaseQuestion(1, None, 1.0),
         )
 
 

@@ -28,7 +28,7 @@ from migrations import APIS, EXAMPLES, app_files, lines_changed, migration_diff
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
-from fedridge_flwr.flower.protocol.records import PROTOCOL_KEY
+from fedridge_flwr.flower.protocol.request_records import PROTOCOL_KEY
 
 ALL = [(api, side) for api in APIS for side in ("before", "after")]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from fedridge_simulations.paper_privacy import classical_multiplier
 
 from fedridge_flwr.privacy import DifferentialPrivacy, private_statistics
-from fedridge_flwr.privacy.accounting import classical_multiplier
 
 Source = Callable[[int], bytes]
 
@@ -114,15 +114,14 @@ class HalfSigma(Ours):
 
 
 class PaperAlgorithm2(Ours):
-    """The paper's own mechanism, by its name in the package."""
+    """The paper's noise on clipped rows: tau for G and h each.
+
+    It is our mechanism at another epsilon, the one that the paper really gives.
+    """
 
     def release(self, X, y, source: Source = os.urandom):
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            paper = replace(self.privacy, calibration="paper")
-        return Ours(paper).release(X, y, source)
+        true_epsilon = _epsilon_for(self.tau / np.sqrt(2.0), self.privacy.delta)
+        return Ours(replace(self.privacy, epsilon=true_epsilon)).release(X, y, source)
 
     @property
     def tau(self) -> float:

@@ -1,1 +1,1 @@
-"""Residual refinement: private rounds beyond the first, not yet recommended."""
+"""Residual refinement: a private model in several rounds (see README.md)."""

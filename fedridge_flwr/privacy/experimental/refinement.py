@@ -108,13 +108,13 @@ class ResidualRefinement:
 
     @property
     def blind(self) -> bool:
-        """Whether the first answer was all noise, so that nothing can be learned."""
+        """Whether the first answer was all noise, so that coefficients stay 0."""
         return self._per_client == 0.0
 
     def update(self, answer: PrivateStatistics) -> bool:
-        """Take the noisy sum of one round; clients may have dropped out since.
+        """Update by the noisy sum of one round; clients may have dropped out since.
 
-        Returns whether it made sense. If not, all is as it was before.
+        Returns whether it was usable. If not, nothing has changed.
         """
         before = copy.deepcopy(vars(self))
         try:

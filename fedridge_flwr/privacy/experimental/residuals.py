@@ -38,7 +38,7 @@ def residual_sums(grid: GridRows, bounds: Bounds, coef: Array, clip: float) -> A
     """
     lengths = np.sqrt(np.einsum("ij,ij->i", grid.X, grid.X))
     # Targets need no bound here: the angle has one.
-    # Coefficients beyond all measure make NaN, which keeps no length below.
+    # Very large coefficients make NaN, which fails the check of the length below.
     with np.errstate(over="ignore", invalid="ignore"):
         residuals = grid.targets[:, 0] - _predictions(grid, bounds, coef)
         angles = lengths * bounds.x_step * residuals / clip
@@ -49,7 +49,7 @@ def residual_sums(grid: GridRows, bounds: Bounds, coef: Array, clip: float) -> A
     answers = np.column_stack([grid.X * steps[:, None], unit * np.cos(angles)])
     np.rint(answers, out=answers)
     answers[~grid.present] = 0.0
-    # As for the rows: what broke its length would count for nothing.
+    # As for the rows: an answer that is too long must be dropped.
     kept = np.einsum("ij,ij->i", answers, answers) <= LENGTH**2
     answers[~kept] = 0.0
     return np.asarray(answers.sum(axis=0) * LENGTH)

@@ -1,0 +1,270 @@
+"""The file of a privacy ledger: an SQLite database, or a JSON file of 0.1.0 before it.
+
+One row per answered round. A checksum over all rows finds a damaged file, since SQLite
+would read a flipped bit in a client's name as another client that has spent nothing.
+A JSON file of 0.1.0 is converted when it is first opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._files import read_file, strict_json
+from ..errors import PrivacyError
+
+__all__ = ["Entry", "append", "open_entries"]
+
+log = logging.getLogger("flwr")
+_VERSION = 1
+_BUSY_SECONDS = 120.0
+_SCHEMA = """
+    BEGIN IMMEDIATE;
+    CREATE TABLE answers (
+        client TEXT NOT NULL, release TEXT NOT NULL, server_round INTEGER NOT NULL,
+        time TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
+        mu_add_or_remove REAL NOT NULL, mu_replace REAL NOT NULL,
+        neighboring TEXT NOT NULL, rounds INTEGER NOT NULL,
+        PRIMARY KEY (client, release, server_round)
+    );
+    CREATE TABLE checksum (value TEXT NOT NULL);
+    INSERT INTO checksum VALUES ('');
+"""
+_INSERT = "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_KINDS = [str, str, int, str, float, float, float, float, str, int]
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+
+
+class Entry(NamedTuple):
+    """One answered round of one release; the first round pays for all of them."""
+
+    client: str
+    release: str
+    server_round: int
+    time: str
+    epsilon: float
+    delta: float
+    mu_add_or_remove: float
+    mu_replace: float
+    neighboring: str
+    rounds: int
+
+
+@contextlib.contextmanager
+def open_entries(path: Path) -> Iterator[tuple[sqlite3.Connection, list[Entry]]]:
+    """Open a ledger, which is created where there is none, and lock it for writing.
+
+    Without `append`, nothing is changed.
+
+    Raises
+    ------
+    PrivacyError
+        If the file cannot be read or written, or is damaged.
+    """
+    try:
+        real = _resolved(path)
+        if not _is_database(real):
+            _create_or_convert(real)
+        with _connected(real) as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database, _checked_entries(database)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise PrivacyError(
+            "the client's privacy ledger cannot be read or written "
+            f"({type(error).__name__}), so nothing is released."
+        ) from error
+    except sqlite3.Error as error:
+        raise _damaged() from error
+
+
+def append(
+    database: sqlite3.Connection, entries: Sequence[Entry], added: Sequence[Entry]
+) -> None:
+    """Add entries to those in the database, and commit: they are then on disk."""
+    database.executemany(_INSERT, added)
+    database.execute("UPDATE checksum SET value = ?", [_checksum([*entries, *added])])
+    database.execute("COMMIT")
+
+
+def _resolved(path: Path) -> Path:
+    """Return the path without links, for the database and all files beside it.
+
+    A link would otherwise be replaced by a second ledger when the file is.
+    """
+    real = Path(os.path.realpath(path))
+    if not real.parent.is_dir():
+        log.warning("There is no folder %s for the ledger.", real.parent)
+        raise PrivacyError(
+            "the folder of the client's privacy ledger does not exist, so nothing is "
+            "released: create it, or correct the path."
+        )
+    # A new ledger in place of one on a disk that is not mounted would forget it.
+    if os.path.lexists(path) and not real.is_file():
+        raise PrivacyError(
+            "the client's privacy ledger is not a file, or a link to a file that is "
+            "missing, so nothing is released."
+        )
+    return real
+
+
+@contextlib.contextmanager
+def _connected(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+    database = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}",
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,  # transactions are begun and committed by hand
+    )
+    with contextlib.closing(database):
+        # FULL may lose the last commit in a power failure: the folder is not synced.
+        database.execute("PRAGMA synchronous = EXTRA")
+        yield database
+
+
+def _is_database(path: Path) -> bool:
+    # Only SQLite may open the file: on Unix, closing any other handle would drop the
+    # locks that other threads of this process hold on it.
+    if not path.exists():
+        return False
+    try:
+        with _connected(path) as database:
+            database.execute("PRAGMA schema_version")
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            return False
+        raise
+    return True
+
+
+def _create_or_convert(path: Path) -> None:
+    with _connected(path.with_name(f"{path.name}.setup"), "rwc") as lock:
+        lock.execute("BEGIN EXCLUSIVE")
+        if _is_database(path):
+            return  # another process was faster
+        if not path.exists():
+            log.info("New privacy ledger %s: nothing is spent so far.", path)
+            _create(path, [])
+            return
+        with _lock_of_0_1_0(path):
+            _create(path, _json_entries(path))
+        log.info("Privacy ledger %s was converted from JSON to SQLite.", path)
+
+
+@contextlib.contextmanager
+def _lock_of_0_1_0(path: Path) -> Iterator[None]:
+    """Keep processes that still run 0.1.0 from writing JSON during the conversion."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where 0.1.0 had no ledgers
+        yield
+        return
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _create(path: Path, entries: Sequence[Entry]) -> None:
+    with tempfile.TemporaryDirectory(prefix=path.name, dir=path.parent) as folder:
+        beside = Path(folder) / path.name
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL, 0o600))
+        with _connected(beside) as database:
+            database.executescript(_SCHEMA)
+            database.execute(f"PRAGMA user_version = {_VERSION}")
+            append(database, [], entries)
+        os.replace(beside, path)
+
+
+def _checked_entries(database: sqlite3.Connection) -> list[Entry]:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > _VERSION:
+        raise PrivacyError(
+            "the client's privacy ledger was written by a newer fedridge-flwr, so "
+            "nothing is released: install that version."
+        )
+    sound = database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    if not sound or version != _VERSION:
+        raise _damaged()
+    rows = database.execute("SELECT * FROM answers ORDER BY rowid").fetchall()
+    checksum = database.execute("SELECT value FROM checksum").fetchall()
+    try:
+        sound = checksum == [(_checksum(rows),)]
+    except (TypeError, ValueError):  # bytes or infinite numbers, never written here
+        sound = False
+    if not sound:
+        raise _damaged()
+    return [Entry(*row) for row in rows]
+
+
+def _checksum(content: Any) -> str:
+    """Return a hash that finds damage; it is no protection against forgery."""
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _damaged() -> PrivacyError:
+    return PrivacyError(
+        "the client's privacy ledger is damaged, so nothing is released; restore it "
+        "from a copy."
+    )
+
+
+# ---- JSON files of 0.1.0 -------------------------------------------------------------
+
+
+def _json_entries(path: Path) -> list[Entry]:
+    """Return the entries of a JSON file, if it is exactly as 0.1.0 writes one."""
+    try:
+        content = strict_json(read_file(path))
+        version, clients = content["version"], content["clients"]
+        # The first version had no checksum.
+        expected = {1: None, 2: _checksum(clients)}[version]
+        if content["format"] != "fedridge-privacy-ledger" or type(version) is not int:
+            raise ValueError("another format")
+        if content.get("checksum") != expected or not all(clients.values()):
+            raise ValueError("another checksum, or a client without releases")
+        releases = [
+            (client, release) for client in clients for release in clients[client]
+        ]
+        entries = [
+            _json_entry(client, release, server_round)
+            for client, release in releases
+            for server_round in release["answered"]
+        ]
+        # Every release has an answer, and none of them occurs twice.
+        rounds, fits = ({entry[:k] for entry in entries} for k in (3, 2))
+        if not entries or (len(rounds), len(fits)) != (len(entries), len(releases)):
+            raise ValueError("releases without answers, or twice")
+    except _DAMAGED as error:
+        raise _damaged() from error
+    return entries
+
+
+def _json_entry(client: str, release: dict[str, Any], server_round: int) -> Entry:
+    mu = release["mu"]
+    entry = Entry(
+        client=client,
+        release=release["release"],
+        server_round=server_round,
+        time=release["when"],
+        epsilon=release["epsilon"],
+        delta=release["delta"],
+        mu_add_or_remove=mu["add-or-remove-one"],
+        mu_replace=mu["replace-one"],
+        neighboring=release["neighboring"],
+        rounds=release["rounds"],
+    )
+    numbers = entry[4:8]
+    if [type(value) for value in entry] != _KINDS or not client.strip():
+        raise ValueError("an entry with values of other types")
+    if not all(0 < number < math.inf for number in numbers) or not entry.delta < 1:
+        raise ValueError("an entry with numbers out of range")
+    return entry
