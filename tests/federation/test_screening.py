@@ -34,10 +34,10 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr import screener as screener_module
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.features.column_moments import ColumnMoments
 from fedridge_flwr.federation.one_shot import OneShotFit
+from fedridge_flwr.federation.screening import screener as screener_module
 from fedridge_flwr.federation.screening.comparison import (
     TOO_FEW,
     screen,
@@ -618,7 +618,7 @@ def test_a_first_look_at_many_clients_gives_the_verdicts_of_a_close_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many clients, only those that may stand out get a model of their own."""
-    from fedridge_flwr import leverage
+    from fedridge_flwr.federation.screening import leverage
 
     rng = np.random.default_rng(seed)
     coef, parts = rng.normal(size=6), {}

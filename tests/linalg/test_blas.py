@@ -13,7 +13,7 @@ from fedridge_flwr import SufficientStatistics
 from fedridge_flwr.data import rows
 from fedridge_flwr.errors import DataError
 from fedridge_flwr.linalg.blas import blas_workers
-from fedridge_flwr.statistics import moments
+from fedridge_flwr.statistics import moments as comoments
 
 from_data = SufficientStatistics.from_data
 
@@ -63,13 +63,13 @@ def test_shared_rows_have_the_same_statistics(n, d, weighted):
     weight = rng.integers(0, 3, size=n).astype(float) if weighted else None
     expected = from_data(X, y, weight)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moments, "_WORTH_SHARING", 0.5)
+        patch.setattr(comoments, "_WORTH_SHARING", 0.5)
         patch.setattr(rows, "BLOCK_BYTES", 200)
         assert_same_statistics(from_data(X, y, weight), expected)
 
 
 def test_bad_values_in_the_second_share_are_named_without_warnings(monkeypatch):
-    monkeypatch.setattr(moments, "_WORTH_SHARING", 0.5)
+    monkeypatch.setattr(comoments, "_WORTH_SHARING", 0.5)
     X = np.ones((50, 2))
     X[49, 1] = np.inf
     with pytest.raises(DataError, match=r"1 NaN or infinite value in column 1 "):

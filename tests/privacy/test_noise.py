@@ -10,7 +10,7 @@ from privacy_mechanisms import seeded_source
 from scipy import stats
 
 from fedridge_flwr.errors import FedRidgeError
-from fedridge_flwr.privacy import sampler
+from fedridge_flwr.privacy import discrete_gaussian as sampler
 from fedridge_flwr.privacy.discrete_gaussian import LARGEST_SD, discrete_gaussian
 
 
