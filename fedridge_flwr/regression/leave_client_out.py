@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from scipy.linalg.lapack import dposv, dpstrf
@@ -21,7 +21,8 @@ from ..errors import DataError, SingularSystemError, StatisticsError
 from ..features import FeatureMap, map_rows
 from ..linalg.shifted import solve_refined
 from ..statistics.sufficient import RunningTotal, SufficientStatistics
-from .solve import NormalEquations, normal_equations, solve_equations
+from .normal_equations import FitOptions, NormalEquations, normal_equations
+from .solve import solve_equations
 
 __all__ = [
     "ClampedLossWarning",
@@ -124,14 +125,12 @@ class HeldOut:
 def held_out_models(
     parts: Mapping[str, SufficientStatistics],
     alphas: Array,
-    *,
-    fit_intercept: bool = True,
-    standardize: bool = False,
+    **options: Unpack[FitOptions],
 ) -> dict[str, HeldOut]:
     """Return for every client the models of all others, the paper's w_-k(sigma)."""
     filled = _filled(parts)
     found = {
-        client: _held_out(rest, client, alphas, fit_intercept, standardize)
+        client: _held_out(rest, client, alphas, options)
         for client, rest in each_rest(filled, set(filled))
     }
     return {client: found[client] for client in filled}
@@ -140,9 +139,7 @@ def held_out_models(
 def held_out_losses(
     parts: Mapping[str, SufficientStatistics],
     alphas: Array,
-    *,
-    fit_intercept: bool = True,
-    standardize: bool = False,
+    **options: Unpack[FitOptions],
 ) -> dict[str, Array]:
     """Return for every client its mean squared error under the models of all others.
 
@@ -152,13 +149,13 @@ def held_out_losses(
     filled = _filled(parts)
     losses: dict[str, Array | None] = dict.fromkeys(filled)
     small = [client for client, part in filled.items() if _is_small(part)]
-    if small and not standardize:
-        blocks = _Blocks.of(total_of(filled), alphas, fit_intercept)
-        if blocks is not None:
+    if small and not options.get("standardize"):
+        blocks = _Blocks(total_of(filled), alphas, options)
+        if blocks.trusted:
             losses |= {client: blocks.losses(filled[client]) for client in small}
     missing = {client for client, found in losses.items() if found is None}
     for client, rest in each_rest(filled, missing):
-        models = _held_out(rest, client, alphas, fit_intercept, standardize)
+        models = _held_out(rest, client, alphas, options)
         losses[client] = models.losses(filled[client])
     return {client: found for client, found in losses.items() if found is not None}
 
@@ -205,22 +202,16 @@ def _is_small(part: SufficientStatistics) -> bool:
 
 
 def _held_out(
-    rest: SufficientStatistics,
-    client: str,
-    alphas: Array,
-    fit_intercept: bool,
-    standardize: bool,
+    rest: SufficientStatistics, client: str, alphas: Array, options: FitOptions
 ) -> HeldOut:
-    equations = normal_equations(
-        rest, fit_intercept=fit_intercept, standardize=standardize
-    )
+    equations = normal_equations(rest, **options)
     try:
         solution, unit = solve_in_penalty_units(equations, alphas)
     except SingularSystemError as error:
         raise SingularSystemError(f"without client {client}: {error}") from error
     coef = (solution * unit[:, None, None]).transpose(1, 2, 0)
     intercept = np.zeros(coef.shape[:2])
-    if fit_intercept:
+    if equations.fit_intercept:
         intercept = rest.target_means - coef @ rest.feature_means
     return HeldOut(coef, intercept)
 
@@ -250,30 +241,26 @@ class _Blocks:
     """
 
     def __init__(
-        self, total: SufficientStatistics, alphas: Array, fit_intercept: bool
+        self, total: SufficientStatistics, alphas: Array, options: FitOptions
     ) -> None:
-        equations = normal_equations(total, fit_intercept=fit_intercept)
-        self._total, self._fit_intercept = total, fit_intercept
-        self._alphas = alphas
+        equations = normal_equations(total, **options)
+        self._total, self._equations, self._alphas = total, equations, alphas
         self._values, self._vectors = np.linalg.eigh(equations.matrix)
         rotated = (self._vectors.T @ equations.rhs)[:, None, :]
         shifted = self._values[:, None, None] + alphas[:, None]
         self._rotated_solution = rotated / shifted
 
-    @classmethod
-    def of(
-        cls, total: SufficientStatistics, alphas: Array, fit_intercept: bool
-    ) -> _Blocks | None:
-        """Return None where an unscaled decomposition would lose digits."""
-        blocks = cls(total, alphas, fit_intercept)
-        lowest = float(alphas.min())
-        smallest = max(float(blocks._values[0]), 0.0) + lowest
-        condition = (blocks._values[-1] + lowest) / smallest
-        return blocks if condition < _TRUSTED_CONDITION else None
+    @property
+    def trusted(self) -> bool:
+        """Whether an unscaled decomposition keeps the digits."""
+        lowest = float(self._alphas.min())
+        smallest = max(float(self._values[0]), 0.0) + lowest
+        return bool(self._values[-1] + lowest < _TRUSTED_CONDITION * smallest)
 
     def losses(self, part: SufficientStatistics) -> Array | None:
+        """Return the losses of one client, None where they would be rounding."""
         total, d = self._total, self._total.n_features
-        if self._fit_intercept:
+        if self._equations.fit_intercept:
             rest = total.total_weight - part.total_weight
             if rest <= 0:
                 return None

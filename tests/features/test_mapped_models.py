@@ -436,7 +436,7 @@ def test_other_maps_have_no_coefficients_of_raw_columns():
     for kind in ("fourier", "tangent", "polynomial", "both"):
         model = fitted(MAPS[kind])
         assert not hasattr(model, "coef_original_")
-        with pytest.raises(AttributeError, match="only there without a feature map"):
+        with pytest.raises(AttributeError, match="only defined without a feature map"):
             _ = model.coef_original_
     X, y = rows()
     plain = solve(SufficientStatistics.from_data(X, y))

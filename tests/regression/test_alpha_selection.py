@@ -286,8 +286,9 @@ def test_the_block_identity_is_the_reduction(seed, n, fit_intercept, t):
     X, y, groups = clients_of(seed, K=15, n=n, d=12, t=t)
     parts = by_client(X, y, groups)
     alphas = np.array([0.5, 5.0, 50.0])
-    blocks = _Blocks.of(sum(parts.values()), alphas, fit_intercept)
-    assert blocks is not None
+    options = {"fit_intercept": fit_intercept}
+    blocks = _Blocks(sum(parts.values()), alphas, options)
+    assert blocks.trusted
     models = held_out_models(parts, alphas, fit_intercept=fit_intercept)
     for client, part in parts.items():
         found, expected = blocks.losses(part), models[client].losses(part)
