@@ -97,9 +97,8 @@ class ConjugateSteps:
         self._past: deque[tuple[list[int], Array, Array, Array]] = deque(
             maxlen=remembered
         )
-        # Step lengths and ratios of energies, the coefficients of Lanczos.
-        self._lengths: list[Array] = []
-        self._ratios: list[Array] = []
+        # Step lengths and ratios of energies: the coefficients of Lanczos.
+        self._steps: list[tuple[Array, Array]] = []
         self._reasons = [""] * n_targets
         self._aim()
 
@@ -168,8 +167,9 @@ class ConjugateSteps:
         """
         columns = self.active if targets is None else targets
         p = self._directions[:, columns] if directions is None else directions
-        lengths = np.zeros(len(self._reasons))
-        with np.errstate(over="ignore", invalid="ignore"):
+        before = self._energy.copy()
+        lengths = np.zeros_like(before)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             curvature = _dots(p, images)
             lowest = self._lowest * _dots(p, p) if self._lowest else 0.0
             # Rounding makes it negative once the solution is as good as it gets.
@@ -178,16 +178,12 @@ class ConjugateSteps:
                 self._reasons[columns[column]] = _FLAT
             columns = [columns[column] for column in np.flatnonzero(curved)]
             p, q, curvature = p[:, curved], images[:, curved], curvature[curved]
-            length = _dots(p, self._residual[:, columns]) / curvature
-            self._solution[:, columns] += length * p
-            self._residual[:, columns] -= length * q
+            lengths[columns] = _dots(p, self._residual[:, columns]) / curvature
+            self._solution[:, columns] += lengths[columns] * p
+            self._residual[:, columns] -= lengths[columns] * q
             self._past.append((columns, p, q, curvature))
-        lengths[columns] = length
-        before = self._energy.copy()
-        self._aim()
-        self._lengths.append(lengths)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            self._ratios.append(self._energy / before)
+            self._aim()
+            self._steps.append((lengths, self._energy / before))
         return lengths
 
     def ritz(self) -> tuple[float, float]:
@@ -198,8 +194,8 @@ class ConjugateSteps:
         """
         found: list[float] = []
         for j in range(len(self._reasons)):
-            length = np.array([each[j] for each in self._lengths])
-            ratio = np.array([each[j] for each in self._ratios])
+            own = np.array([(length[j], ratio[j]) for length, ratio in self._steps])
+            length, ratio = own.reshape(-1, 2).T
             taken = np.isfinite(length) & (length != 0.0)
             if not taken.any():
                 continue

@@ -24,9 +24,6 @@ _FORMAT = "fedridge-model"
 _VERSION = 1
 _LONGEST_REASON = 300
 _LARGEST_COUNT = 2**63 - 1
-# What a summary shows of a privacy report.
-_PRIVACY_NUMBERS = ("epsilon", "delta", "true_epsilon")
-_PRIVACY_TEXTS = ("unit", "neighboring", "trust", "calibration")
 
 
 def write_model(model: RidgeModel, path: Path) -> None:
@@ -88,47 +85,30 @@ def read_model(path: Path, build: Callable[..., RidgeModel]) -> RidgeModel:
 
 
 def _parameters(content: dict[str, Any]) -> dict[str, Any]:
-    coef, intercept = (_numbers(key, content[key]) for key in ("coef", "intercept"))
+    # Files of the first version lack some keys; of the others none may be missing.
+    content = {**dict.fromkeys(_LATER_KEYS), **content}
+    found = {key: read(key, content[key]) for key, read in _READERS.items()}
+    coef, intercept = found["coef"], found["intercept"]
     shapes = ((), coef.shape[:-1])
     if coef.ndim not in (1, 2) or coef.size == 0 or intercept.shape not in shapes:
         raise ValueError(
             f"coef of shape {coef.shape}, intercept of shape {intercept.shape}"
         )
-    found: dict[str, Any] = {
-        "coef": coef,
-        "intercept": float(intercept) if intercept.ndim == 0 else intercept,
-        "alpha": check_alpha(content["alpha"]),
-        "n_clients": check_whole("n_clients", content["n_clients"], 0, _LARGEST_COUNT),
-        "n_rows": _count("n_rows", content["n_rows"]),
-        "feature_names": _names(content["feature_names"]),
-        "privacy": _privacy(content.get("privacy")),
-    }
+    found["intercept"] = float(intercept) if intercept.ndim == 0 else intercept
     n_columns = coef.shape[-1]
-    if content.get("feature_map") is not None:
-        n_columns = check_whole("n_features_in", content["n_features_in"])
+    if content["feature_map"] is not None:
+        n_columns = _count("n_features_in", content["n_features_in"])
         found["n_features_in"] = n_columns
         found["feature_map"] = FeatureMap.from_json(json.dumps(content["feature_map"]))
-    if found["feature_names"] is not None and len(found["feature_names"]) != n_columns:
-        raise ValueError(f"{len(found['feature_names'])} names, {n_columns} features")
-    for key in ("fit_intercept", "standardize"):
-        found[key] = check_flag(key, content[key])
-    for key in ("condition", "r2"):
-        value = content[key]
-        found[key] = None if value is None else float(_numbers(key, value, depth=0))
-    for key in ("alpha_chosen_by", "map_fingerprint"):
-        found[key] = content.get(key)
-        if not isinstance(found[key], str | None):
-            raise must_be(key, "text", found[key])
+    names = found["feature_names"]
+    if names is not None and len(names) != n_columns:
+        raise ValueError(f"{len(names)} names for {n_columns} features")
     return found
-
-
-def _count(name: str, value: Any) -> int | None:
-    return None if value is None else check_whole(name, value, 0, _LARGEST_COUNT)
 
 
 def _numbers(name: str, value: Any, depth: int = 2) -> Array:
     """Return lists of finite numbers; text or bools are not converted."""
-    _refuse_non_numbers(name, value, depth)
+    _refuse_other_than_numbers(name, value, depth)
     try:
         found = np.asarray(value, dtype=np.float64)
     except (ValueError, OverflowError):
@@ -138,29 +118,62 @@ def _numbers(name: str, value: Any, depth: int = 2) -> Array:
     return found
 
 
-def _refuse_non_numbers(name: str, value: Any, depth: int) -> None:
+def _refuse_other_than_numbers(name: str, value: Any, depth: int) -> None:
     if isinstance(value, list) and depth > 0:
         for each in value:
-            _refuse_non_numbers(name, each, depth - 1)
+            _refuse_other_than_numbers(name, each, depth - 1)
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} has entries that are not numbers")
 
 
-def _names(value: Any) -> list[str] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError("feature_names is not a list of text")
+def _number(name: str, value: Any) -> float:
+    return float(_numbers(name, value, depth=0))
+
+
+def _count(name: str, value: Any) -> int:
+    return check_whole(name, value, 0, _LARGEST_COUNT)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise must_be(name, "text", value)
     return value
 
 
-def _privacy(value: Any) -> dict[str, Any] | None:
-    if value is None:
-        return None
+def _names(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise must_be(name, "a list of text", value)
+    return [_text(name, each) for each in value]
+
+
+def _privacy(name: str, value: Any) -> dict[str, Any]:
+    """Return a privacy report that has all that a summary shows of it."""
     if not isinstance(value, dict):
-        raise ValueError("privacy is not a privacy report")
-    for keys, kinds in ((_PRIVACY_NUMBERS, (int, float)), (_PRIVACY_TEXTS, (str,))):
-        for key in keys:
-            if type(value.get(key)) not in kinds:
-                raise ValueError(f"privacy has no valid {key}")
+        raise must_be(name, "a privacy report", value)
+    for key in ("epsilon", "delta", "true_epsilon"):
+        _number(f"{name} {key}", value.get(key))
+    for key in ("unit", "neighboring", "trust", "calibration"):
+        _text(f"{name} {key}", value.get(key))
     return value
+
+
+def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else read(name, value)
+
+
+_LATER_KEYS = ("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map")
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "coef": _numbers,
+    "intercept": _numbers,
+    "alpha": lambda _, value: check_alpha(value),
+    "fit_intercept": check_flag,
+    "standardize": check_flag,
+    "feature_names": _optional(_names),
+    "n_rows": _optional(_count),
+    "n_clients": _count,
+    "condition": _optional(_number),
+    "r2": _optional(_number),
+    "alpha_chosen_by": _optional(_text),
+    "privacy": _optional(_privacy),
+    "map_fingerprint": _optional(_text),
+}
