@@ -4,7 +4,8 @@ One orthogonal reduction to tridiagonal form, S = Q T Q', costs as much as eight
 Cholesky factorisations; after it every alpha is a tridiagonal system. That takes half
 the time of an eigendecomposition and is as accurate. Where the columns of S have very
 different scales neither is: `solve_refined` corrects each solution by its residual
-until it is as good as a Cholesky solution of the scaled system, or says it is not.
+until it is as accurate as a Cholesky solution of the scaled system, or reports that it
+is not.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ShiftedSystem:
         size = matrix.shape[0]
         self._basis = np.eye(size)
         if size == 1:
-            # LAPACK's wrapper wants one number even where it reads none.
+            # LAPACK's wrapper needs one number even where it reads none.
             self._diagonal, self._off = matrix.diagonal().copy(), np.zeros(1)
             return
         work = int(dsytrd_lwork(size, lower=1)[0])
@@ -52,7 +53,7 @@ class ShiftedSystem:
         self._basis[1:, 1:], _, _ = dorgqr(reflectors, tau, lwork=64 * size)
 
     def definite(self, alpha: float) -> bool:
-        """Whether S + alpha I is positive definite as far as rounding tells."""
+        """Whether S + alpha I is positive definite to rounding."""
         return bool(dpttrf(self._diagonal + alpha, self._off)[2] == 0)
 
     def solve_each(self, rhs: Array, alphas: Array) -> Array | None:
@@ -92,7 +93,7 @@ def solve_refined(
 def refine(
     system: ShiftedSystem, matrix: Array, rhs: Array, alphas: Array
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Do the same with a reduction that is already there."""
+    """Do the same with a reduction computed before."""
     d, t = rhs.shape
     shared = rhs[:, None, :]
     solution = system.solve_each(shared, alphas)

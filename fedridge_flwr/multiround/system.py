@@ -1,7 +1,7 @@
-"""The server's side of a refinement: the system, and what it is like.
+"""The normal equations of a fit in several rounds, as far as the server knows them.
 
-With C_k the centred co-moments of client k, which nobody but the client has, and
-delta_k the distance of its mean from that of all (from zero without intercept)::
+With C_k the centred co-moments of client k, which only the client has, and delta_k the
+distance of its mean from the mean of all (from zero without intercept)::
 
     A = sum_k C_k + sum_k w_k delta_k delta_k' + alpha diag(penalty)
 
@@ -35,7 +35,7 @@ _JITTER = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """A W = H, as far as the server knows it."""
+    """A W = H, as far as the server knows it; made by `of`."""
 
     openings: Mapping[str, Opening]
     alpha: float
@@ -63,7 +63,7 @@ class System:
         StatisticsError
             If there are no rows.
         SingularSystemError
-            If it is clear that the rows do not determine the coefficients.
+            If the openings show that the rows do not determine the coefficients.
         """
         moments = [opening.moments for opening in openings.values()]
         weights = np.array([each.weight for each in moments])
@@ -102,9 +102,9 @@ class System:
         return int(self.rhs.shape[0])
 
     def probe(self) -> Array:
-        """Return a right-hand side that no dependent columns can explain.
+        """Return a random right-hand side, for which a singular A has no solution.
 
-        Moments with y never leave the range of A, so a singular A would go unnoticed.
+        Moments with y lie in the range of A: for them a singular A goes unnoticed.
         """
         numbers: Array = np.random.default_rng(0).normal(size=self.n_features)
         return numbers * np.sqrt(self._diagonal())
@@ -130,7 +130,7 @@ class System:
         return between + self.alpha * self.penalty[:, None] * vectors
 
     def preconditioner(self) -> Precondition:
-        """Return M^-1, with M = A but for the clients' factors, which are rough.
+        """Return M^-1 with M near A: A with the clients' rough factors in place of C_k.
 
         Without factors M is the diagonal of A.
         """
@@ -150,14 +150,10 @@ class System:
         return apply
 
     def _diagonal(self) -> Array:
-        between = np.einsum("kj,kj->j", self.between, self.between)
-        found: Array = self._inside_diagonal() + between + self.alpha * self.penalty
-        return found
-
-    def _inside_diagonal(self) -> Array:
         d = self.n_features
         parts = [opening.moments.variances[:d] for opening in self.openings.values()]
-        return np.asarray(np.sum(parts, axis=0))
+        between = np.einsum("kj,kj->j", self.between, self.between)
+        return np.asarray(np.sum(parts, axis=0) + between + self.alpha * self.penalty)
 
     def _rough_matrix(self) -> Array:
         matrix = self.between.T @ self.between
@@ -208,7 +204,7 @@ class System:
 
 
 def _positive_factor(matrix: Array) -> Array:
-    """Return the Cholesky factor of a matrix of unit diagonal, made positive."""
+    """Return the Cholesky factor of a matrix of unit diagonal, jittered if needed."""
     jitter = 0.0
     while True:
         shifted = matrix.T.copy()

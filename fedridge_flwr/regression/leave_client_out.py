@@ -1,7 +1,7 @@
 """Models without one client, and their errors on the rows of that client.
 
-Leaving client k out means solving without its statistics and counting the squared
-error on its rows. Both follow from what was sent once.
+Leaving client k out means solving without its statistics and computing the squared
+error on its rows. Both follow from the statistics that were sent once.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from scipy.linalg.lapack import dposv, dpstrf
 
 from .._text import counted
 from .._types import Array
-from ..data.rows import Rows, check_rows
+from ..data.rows import Rows
 from ..errors import DataError, SingularSystemError, StatisticsError
-from ..features import FeatureMap, map_rows
 from ..linalg.shifted import solve_refined
 from ..statistics.sufficient import RunningTotal, SufficientStatistics
 from .normal_equations import FitOptions, NormalEquations, normal_equations
@@ -44,9 +43,9 @@ class ClampedLossWarning(UserWarning):
     """A loss computed from statistics is lost to rounding.
 
     The held-out error ``y'y - 2 w'h + w'G w`` cancels where the model predicts almost
-    perfectly, as in data without noise. Such losses are set to zero or more, and tell
-    the candidates apart no longer; in a federation ``cv="clients"`` counts them on the
-    rows, which never cancels.
+    perfectly, as in data without noise. Such losses are clipped at zero, and no longer
+    distinguish the candidates; in a federation ``cv="clients"`` computes them on the
+    rows, where nothing cancels.
 
     Examples
     --------
@@ -86,19 +85,8 @@ class HeldOut:
         squares = centred / part.total_weight + offset**2
         return np.asarray(squares.mean(axis=1))
 
-    def direct_losses(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        feature_map: FeatureMap | None = None,
-    ) -> Array:
-        """Return the same from the rows themselves, which never cancels."""
-        rows = check_rows(X, y, sample_weight)
-        return self.losses_of_rows(map_rows(rows, feature_map))
-
     def losses_of_rows(self, rows: Rows) -> Array:
-        """Return the same from rows that are checked, and perhaps mapped."""
+        """Return the same from the rows themselves, where nothing cancels."""
         if (rows.n_targets, rows.n_features) != self.coef.shape[1:]:
             raise DataError(
                 f"the models are of {self.coef.shape[2]} features and "
@@ -183,8 +171,8 @@ def _others(
 ) -> Iterator[tuple[str, SufficientStatistics]]:
     """Yield for every wanted client the statistics of all others, merged by halves.
 
-    Slower than subtraction, which would leave the rounding of a client's own numbers
-    where the others have none, as in a column that only this client varies.
+    Slower than subtraction, which would leave rounding of the client's own numbers in
+    columns that are constant for all others.
     """
     if not any(client in wanted for client, _ in parts):
         return
@@ -219,7 +207,7 @@ def _held_out(
 def solve_in_penalty_units(
     equations: NormalEquations, alphas: Array
 ) -> tuple[Array, Array]:
-    """Return W (d, a, t) and unit, by scaled Cholesky where the reduction is not good.
+    """Return W (d, a, t) and unit, by Cholesky where the reduction is not accurate.
 
     The coefficients are W times unit.
     """
@@ -279,7 +267,7 @@ class _Blocks:
             remaining = -(U / (self._values + alpha)) @ U.T
             np.einsum("ii->i", remaining)[:] += 1.0
             factor, residual, failed = dposv(remaining, own, lower=1)
-            # Where almost nothing remains, it is the rounding of 1 - 1.
+            # Where almost nothing remains, it is rounding of 1 - 1.
             if failed or np.diagonal(factor).min() ** 2 < _LEVERAGE_LEFT:
                 return None
             squares = (residual**2).sum(axis=0) + last * residual[-1] ** 2

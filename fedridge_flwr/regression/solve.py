@@ -1,4 +1,4 @@
-"""Statistics and alpha to a model: one factorisation, any number of targets.
+"""From statistics and alpha to a model: one factorisation, any number of targets.
 
 Every system is scaled to unit diagonal before it is solved, which removes the
 ill-conditioning that comes from units (metres against millimetres) for free.

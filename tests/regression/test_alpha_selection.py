@@ -24,6 +24,7 @@ from fedridge_flwr import (
     SufficientStatistics,
     solve,
 )
+from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.linalg.shifted import ShiftedSystem, solve_refined
 from fedridge_flwr.regression.alpha_selection import (
     AlphaSelection,
@@ -142,7 +143,7 @@ def test_the_clients_own_function_is_the_same(t):
     expected = row_errors(models, X, y, groups)
     for k, own in enumerate(expected):
         rows = groups == k
-        found = models[str(k)].direct_losses(X[rows], y[rows])
+        found = models[str(k)].losses_of_rows(check_rows(X[rows], y[rows]))
         np.testing.assert_allclose(found, own, rtol=1e-13)
 
 
