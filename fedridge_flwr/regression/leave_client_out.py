@@ -18,7 +18,7 @@ from .._text import counted
 from .._types import Array
 from ..data.rows import Rows
 from ..errors import DataError, SingularSystemError, StatisticsError
-from ..linalg.shifted import solve_refined
+from ..linalg.shifted import ShiftedSystem
 from ..statistics.sufficient import RunningTotal, SufficientStatistics
 from .normal_equations import FitOptions, NormalEquations, normal_equations
 from .solve import solve_equations
@@ -212,7 +212,7 @@ def solve_in_penalty_units(
     The coefficients are W times unit.
     """
     matrix, rhs, unit = equations.in_penalty_units()
-    solution, accurate = solve_refined(matrix, rhs, alphas)
+    solution, accurate = ShiftedSystem(matrix).solve_refined(rhs, alphas)
     for j in np.flatnonzero(~accurate):
         exact, _ = solve_equations(equations, float(alphas[j]))
         solution[:, j] = exact / unit[:, None]

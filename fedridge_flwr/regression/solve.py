@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..linalg.conjugate_gradient import conjugate_gradients
 from ..linalg.rounding import EPS
-from ..linalg.shifted import ShiftedSystem, refine, scaled_conditions
+from ..linalg.shifted import ShiftedSystem
 from .model import RidgeModel, sklearn_shapes
 from .normal_equations import NormalEquations, Statistics, normal_equations
 from .singular import explain_singular, singular_error, too_few_rows
@@ -290,10 +290,10 @@ def _solve_together(
     wanted = wanted[[system.definite(alpha) for alpha in wanted]]
     if not wanted.size:
         return {}
-    conditions = scaled_conditions(system, matrix, wanted)
+    conditions = system.scaled_conditions(wanted)
     nearest = max(1.0 / _HALF_THE_DIGITS, equations.stats.rounding)
     good = conditions * nearest <= 1.0
-    solution, accurate = refine(system, matrix, rhs, wanted)
+    solution, accurate = system.solve_refined(rhs, wanted)
     return {
         float(wanted[j]): (solution[:, j] * unit[:, None], float(conditions[j]))
         for j in np.flatnonzero(good & accurate)

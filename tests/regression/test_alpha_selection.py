@@ -25,7 +25,7 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.linalg.shifted import ShiftedSystem, solve_refined
+from fedridge_flwr.linalg.shifted import ShiftedSystem
 from fedridge_flwr.regression.alpha_selection import (
     AlphaSelection,
     GridEdgeWarning,
@@ -344,7 +344,7 @@ def test_refined_solutions_are_those_of_numpy(seed, d, t):
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(2 * d + 5, d))
     S, h = A.T @ A, rng.normal(size=(d, t))
-    found, accurate = solve_refined(S, h, FEW)
+    found, accurate = ShiftedSystem(S).solve_refined(h, FEW)
     assert accurate.all()
     for j, alpha in enumerate(FEW):
         expected = np.linalg.solve(S + alpha * np.eye(d), h)
@@ -363,9 +363,7 @@ def test_the_smallest_systems(d):
 def test_an_indefinite_system_is_not_solved():
     system = ShiftedSystem(-np.eye(3))
     assert system.solve_each(np.ones((3, 1, 1)), np.array([0.5])) is None
-    solution, accurate = solve_refined(
-        -np.eye(3), np.ones((3, 1)), np.array([0.5, 0.6])
-    )
+    solution, accurate = system.solve_refined(np.ones((3, 1)), np.array([0.5, 0.6]))
     assert np.isnan(solution).all()
     assert not accurate.any()
 
@@ -374,7 +372,7 @@ def test_an_inaccurate_solution_says_so():
     A, b = linear_rows(60, 6, np.random.default_rng(0))
     A = np.column_stack([A, A @ np.ones(6)])
     alphas = np.array([1e-9, 1.0])
-    _, accurate = solve_refined(A.T @ A, A.T @ b[:, None], alphas)
+    _, accurate = ShiftedSystem(A.T @ A).solve_refined(A.T @ b[:, None], alphas)
     assert accurate.tolist() == [False, True]
 
 
