@@ -1,9 +1,14 @@
-"""Checks of single values: sizes, fractions, flags, arrays; one error text for each."""
+"""Validation of single values: one function, and one error text, for each kind.
+
+Each returns the value in the type it should have, or raises "X must be ..., got ...".
+`error` is the class to raise, for callers whose errors have a class of their own.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,76 +18,162 @@ from .errors import FedRidgeError, StatisticsError
 
 __all__ = [
     "LARGEST_SIZE",
+    "as_number",
+    "check_alpha",
+    "check_choice",
     "check_flag",
+    "check_fraction",
     "check_numbers",
     "check_positive",
     "check_seed",
     "check_size",
+    "check_whole",
+    "must_be",
 ]
 
 LARGEST_SIZE = 1_000_000
 _LARGEST_SEED = 2**63 - 1
+_LONGEST = 60
 
 
-def check_size(value: Any, what: str, largest: int = LARGEST_SIZE) -> int:
-    """Return a size as an int; it must be a whole number from 1 on.
+def check_whole(
+    name: str,
+    value: Any,
+    smallest: int = 1,
+    largest: int | None = None,
+    error: type[FedRidgeError] = FedRidgeError,
+) -> int:
+    """Return a whole number from `smallest` to `largest` as an int.
 
     Examples
     --------
-    >>> check_size(200, "n_components")
+    >>> check_whole("max_rounds", 0)
+    Traceback (most recent call last):
+    fedridge_flwr.errors.FedRidgeError: max_rounds must be a whole number of at least \
+1, got 0.
+    """
+    try:
+        number = None if isinstance(value, bool | np.bool_) else operator.index(value)
+    except TypeError:
+        number = None
+    if (
+        number is None
+        or number < smallest
+        or (largest is not None and number > largest)
+    ):
+        limits = f"of at least {smallest}"
+        if largest is not None:
+            limits = f"from {smallest} to {largest}"
+        raise must_be(name, f"a whole number {limits}", value, error)
+    return number
+
+
+def check_size(name: str, value: Any, largest: int = LARGEST_SIZE) -> int:
+    """Return a size as an int: a whole number from 1 on, of bounded memory.
+
+    Examples
+    --------
+    >>> check_size("n_components", 200)
     200
     """
-    return _whole(value, what, 1, largest)
+    return check_whole(name, value, 1, largest)
 
 
 def check_seed(value: Any) -> int:
-    """Return a seed as an int; it must be a whole number from 0 on.
+    """Return a seed as an int: a whole number from 0 on.
 
     Examples
     --------
     >>> check_seed(3)
     3
     """
-    return _whole(value, "seed", 0, _LARGEST_SEED)
+    return check_whole("seed", value, 0, _LARGEST_SEED)
 
 
-def check_positive(value: Any, what: str, also: str = "") -> float:
-    """Return a finite number above zero as a float.
+def check_alpha(value: Any) -> float:
+    """Return a penalty as a float: a finite number, zero or more.
 
     Examples
     --------
-    >>> check_positive(2, "gamma")
+    >>> check_alpha(2)
     2.0
     """
-    kind = int | float | np.integer | np.floating
-    number = math.nan
-    if isinstance(value, kind) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-    if not (math.isfinite(number) and number > 0):
-        raise FedRidgeError(
-            f"{what} must be a finite number above zero{also}, got {_shown(value)}."
-        )
+    number = as_number(value)
+    if not (math.isfinite(number) and number >= 0):
+        raise must_be("alpha", "a finite number, zero or more", value)
     return number
 
 
-def check_flag(value: Any, what: str) -> bool:
+def check_positive(
+    name: str, value: Any, also: str = "", error: type[FedRidgeError] = FedRidgeError
+) -> float:
+    """Return a finite number above zero as a float; `also` says what else is allowed.
+
+    Examples
+    --------
+    >>> check_positive("gamma", 2)
+    2.0
+    """
+    number = as_number(value)
+    if not (math.isfinite(number) and number > 0):
+        raise must_be(name, f"a finite number above zero{also}", value, error)
+    return number
+
+
+def check_fraction(
+    name: str, value: Any, error: type[FedRidgeError] = FedRidgeError
+) -> float:
+    """Return a number between 0 and 1 as a float; both are allowed.
+
+    Examples
+    --------
+    >>> check_fraction("fraction_train", 1)
+    1.0
+    """
+    number = as_number(value)
+    if not 0.0 <= number <= 1.0:
+        raise must_be(name, "between 0 and 1", value, error)
+    return number
+
+
+def check_flag(
+    name: str, value: Any, error: type[FedRidgeError] = FedRidgeError
+) -> bool:
     """Return a bool, and nothing that merely looks like one.
 
     Examples
     --------
-    >>> check_flag(True, "bias")
+    >>> check_flag("bias", True)
     True
     """
     if not isinstance(value, bool | np.bool_):
-        raise FedRidgeError(f"{what} must be true or false, got {_shown(value)}.")
+        raise must_be(name, "true or false", value, error)
     return bool(value)
 
 
+def check_choice(
+    name: str,
+    value: Any,
+    allowed: Sequence[str],
+    error: type[FedRidgeError] = FedRidgeError,
+) -> str:
+    """Return one of the allowed texts.
+
+    Examples
+    --------
+    >>> check_choice("solver", "lu", ["cholesky", "cg"])
+    Traceback (most recent call last):
+    fedridge_flwr.errors.FedRidgeError: solver must be "cholesky" or "cg", got 'lu'.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        *others, last = (f'"{each}"' for each in allowed)
+        known = f"{', '.join(others)} or {last}" if others else last
+        raise must_be(name, known, value, error)
+    return value
+
+
 def check_numbers(array: Any, dtype: type, size: int, what: str) -> NDArray[Any]:
-    """Return an array of so many finite numbers of this type, or say what it is not."""
+    """Return an array of `size` finite numbers of this type."""
     found = np.asarray(array)
     if found.dtype != dtype:
         expected = np.dtype(dtype).name
@@ -97,47 +188,26 @@ def check_numbers(array: Any, dtype: type, size: int, what: str) -> NDArray[Any]
     return found
 
 
-def _whole(value: Any, what: str, smallest: int, largest: int) -> int:
+def as_number(value: Any) -> float:
+    """Return a real number as a float, NaN for everything else, bools among them."""
+    if isinstance(value, bool) or not isinstance(
+        value, int | float | np.integer | np.floating
+    ):
+        return math.nan
     try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or not smallest <= number <= largest:
-        raise FedRidgeError(
-            f"{what} must be a whole number from {smallest} to {largest}, "
-            f"got {_shown(value)}."
-        )
-    return number
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
-def _shown(value: Any) -> str:
-    # Whoever sent it may have sent a megabyte, or an integer too long to print.
+def must_be(
+    name: str, expected: str, value: Any, error: type[FedRidgeError] = FedRidgeError
+) -> FedRidgeError:
+    """Return the error "name must be expected, got value.", the value cut short."""
+    # Python refuses to print integers of more than 4300 digits.
     if isinstance(value, int) and value.bit_length() > 100:
-        return "a far larger one"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-def check_whole(name: str, value: Any, smallest: int = 1) -> int:
-    """Return a whole number."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
-        raise FedRidgeError(
-            f"{name} must be a whole number of at least {smallest}, got {value!r}."
-        )
-    return value
-
-
-def check_fraction(name: str, value: Any) -> float:
-    """Return a number between 0 and 1."""
-    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise FedRidgeError(f"{name} must be between 0 and 1, got {value!r}.")
-    return float(value)
-
-
-def check_choice(name: str, value: Any, allowed: Any) -> str:
-    """Return one of the names that are allowed."""
-    if not isinstance(value, str) or value not in allowed:
-        *others, last = (f'"{each}"' for each in allowed)
-        known = f"{', '.join(others)} or {last}" if others else last
-        raise FedRidgeError(f"{name} must be {known}, got {value!r}.")
-    return value
+        shown = f"an integer of {value.bit_length()} bits"
+    else:
+        shown = repr(value)
+        shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+    return error(f"{name} must be {expected}, got {shown}.")

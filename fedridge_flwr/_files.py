@@ -1,4 +1,4 @@
-"""Text that others wrote: JSON and files, read without trust."""
+"""Files and JSON of any origin, read without trust."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LARGEST_FILE = 1 << 30
 
 
 def strict_json(text: str) -> Any:
-    """Return what JSON text stands for, or raise a `ValueError` that says what is not.
+    """Parse JSON text, or raise a `ValueError` that says what is wrong.
 
-    Python's own reader takes the last of two equal keys, NaN, and numbers that
-    overflow, and gives up with a RecursionError where brackets are nested too deeply.
+    Python's own parser takes the last of two equal keys, NaN, and numbers that
+    overflow, and raises a RecursionError where brackets are nested too deeply.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def strict_json(text: str) -> Any:
 def read_file(path: Path) -> str:
     """Return the text of a regular file of bounded size.
 
-    A name may lead to a folder, a pipe that never ends, or a device full of zeros.
+    A path may lead to a folder, a pipe that never ends, or a device full of zeros.
     """
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):

@@ -1,4 +1,4 @@
-"""Numbers in readable words."""
+"""Numbers, sizes and tables as readable text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def human_bytes(size: float) -> str:
 def text_table(heads: list[str], rows: list[list[str]], text_columns: int = 1) -> str:
     """Return a Markdown table whose columns also line up as plain text.
 
-    The first `text_columns` columns are text, to the left; the others are numbers.
+    The first `text_columns` columns are text, aligned left; the others are numbers.
 
     Examples
     --------

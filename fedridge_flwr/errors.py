@@ -22,7 +22,7 @@ _SHOWN = 6
 
 
 class FedRidgeError(ValueError):
-    """Base of every error this package raises on purpose; a `ValueError`.
+    """Base class of all errors that this package raises; a `ValueError`.
 
     One ``except`` is enough for rows, statistics, messages, settings, singular systems,
     too few clients and privacy.
@@ -45,8 +45,8 @@ class DataError(FedRidgeError):
     The message names columns. Column names may be confidential, so a client that
     does not share them sends `anonymous` instead: the same sentence with column
     numbers only. No message of this package contains a value of the data. Raise one in
-    your own ``load_data`` to tell the server a reason: of any other exception it
-    learns the type and the line only.
+    your own ``load_data`` to send the server a reason: of any other exception it only
+    gets the type and the line.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ columns in the same order; bring every client to one schema.
 
 
 class ProtocolError(FedRidgeError):
-    """A message that is not what the protocol says, or asks for what is not allowed.
+    """A message that violates the protocol, or a request that is not allowed.
 
     A strategy does not raise it for a client's answer: it leaves the client out and
     names it in ``report_.failures``.
@@ -151,13 +151,13 @@ column 0. Remedy: use alpha > 0, or drop these columns.
 
 
 class NotEnoughClientsError(FedRidgeError):
-    """Fewer nodes or valid answers than the strategy was told to accept.
+    """Fewer nodes or valid answers than the strategy requires.
 
-    The message says how many there were, and of clients that were left out, why.
+    The message says how many there were, and why clients were left out.
 
     Examples
     --------
-    The end of a round that nobody answered:
+    The end of a round without any answer:
 
     >>> from fedridge_flwr import FedRidge, NotEnoughClientsError
     >>> strategy = FedRidge(alpha=1.0, min_train_nodes=3)
@@ -170,7 +170,7 @@ class NotEnoughClientsError(FedRidgeError):
 
 
 class PrivacyError(FedRidgeError):
-    """Privacy that was not asked for properly, or is not granted.
+    """A privacy setting that is not valid, or a request that privacy does not allow.
 
     The message never depends on the data, so a client may send it.
 
@@ -191,14 +191,14 @@ class MissingBoundError(PrivacyError, TypeError):
 
 
 class PrivacyWarning(UserWarning):
-    """Less privacy, or less accuracy for it, than one may think.
+    """Less privacy, or less accuracy, than the settings suggest.
 
-    Among others: a policy that allows more than the ledger's budget, and a private
-    model whose coefficients are all 0 because the noise hides the data.
+    For example a policy that allows more than the ledger's budget, or a private model
+    whose coefficients are all 0 because the noise hides the data.
 
     Examples
     --------
-    Make it an error where nobody reads warnings:
+    Turn it into an error:
 
     >>> import warnings
     >>> from pathlib import Path
@@ -228,7 +228,7 @@ class IllConditionedWarning(UserWarning):
 
     Examples
     --------
-    Make it an error where nobody reads warnings:
+    Turn it into an error:
 
     >>> import warnings
     >>> from fedridge_flwr import IllConditionedWarning, SufficientStatistics, solve
@@ -245,10 +245,10 @@ dependent columns or raise alpha (now 0).
 
 
 class NotConvergedWarning(UserWarning):
-    """Conjugate gradients ended before they reached their tolerance.
+    """Conjugate gradients ended before they reached the tolerance.
 
     From ``solve(..., solver="cg")``, and from ``FedRidge(mode="refine")`` or ``"cg"``
-    when `max_rounds` are over.
+    after `max_rounds` rounds.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""Feature maps that every client applies alike, because nothing but a seed is random.
+"""Feature maps that are the same at every client: random only through a shared seed.
 
-A map is fixed by its kind, its sizes, its seed and its parameters (`base`), so a line
-of text is all that travels. Each client maps its rows block by block (`mapped`), and
+A map is fixed by its kind, its sizes, its seed and its parameters (`base`), so that
+only a line of text is sent. Each client maps its rows block by block (`mapped_rows`);
 ridge regression on the mapped columns is kernel or compressed regression on the raw
 ones. Rules that need data, such as ``gamma="scale"``, are resolved by the means and
-variances of the columns over all clients (`columns`).
+variances of the columns over all clients (`column_moments`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which maps of a server's a client lets its rows go through."""
+"""Which feature maps a client accepts from the server."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def check_permission(
 def check_allowed(
     asked: FeatureMap | None, allowed: tuple[FeatureMap, ...] | None
 ) -> None:
-    """Refuse a map that is none of those allowed, whatever the numbers of its data.
+    """Refuse a map that is not among those allowed.
 
-    A map is allowed if it is equal to one of them; numbers that one of them takes from
-    data, as by ``gamma="scale"``, may be any.
+    A map is allowed if it is equal to one of them; where one of them takes a number
+    from data, as by ``gamma="scale"``, any number is accepted.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def check_allowed(
     Raises
     ------
     ProtocolError
-        If the map is not allowed; it tells the server which are.
+        If the map is not allowed; the message lists those that are.
 
     Examples
     --------
@@ -80,31 +80,35 @@ n_components=100 gamma=scale seed=1.
     if asked is None or allowed is None:
         return
     if not any(_same(each, asked) for each in allowed):
-        known = ", ".join(map(_words, allowed)) or "none"
+        known = ", ".join(map(_spelling, allowed)) or "none"
         raise ProtocolError(
             "the server asks for a feature map that this client does not allow: "
-            f"{_words(asked)}. It allows: {known}."
+            f"{_spelling(asked)}. It allows: {known}."
         )
 
 
-def _words(feature_map: FeatureMap) -> str:
-    parts = feature_map.maps if isinstance(feature_map, Composition) else [feature_map]
+def _parts(feature_map: FeatureMap) -> tuple[FeatureMap, ...]:
+    return feature_map.maps if isinstance(feature_map, Composition) else (feature_map,)
+
+
+def _spelling(feature_map: FeatureMap) -> str:
     return " | ".join(
         " ".join(
             [each.kind, *(f"{name}={getattr(each, name)}" for name in each.spelled)]
         )
-        for each in parts
+        for each in _parts(feature_map)
     )
 
 
 def _same(allowed: FeatureMap, asked: FeatureMap) -> bool:
+    mine, theirs = _parts(allowed), _parts(asked)
+    pairs = zip(mine, theirs, strict=False)
+    return len(mine) == len(theirs) and all(_same_part(*pair) for pair in pairs)
+
+
+def _same_part(allowed: FeatureMap, asked: FeatureMap) -> bool:
     if type(allowed) is not type(asked):
         return False
-    if isinstance(allowed, Composition) and isinstance(asked, Composition):
-        pairs = zip(allowed.maps, asked.maps, strict=False)
-        return len(allowed.maps) == len(asked.maps) and all(
-            _same(mine, theirs) for mine, theirs in pairs
-        )
     values = ((getattr(m, f.name) for m in (allowed, asked)) for f in fields(allowed))
     return all(
         mine == theirs or (allowed.needs_data and mine in (None, "scale"))

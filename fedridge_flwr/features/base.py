@@ -20,9 +20,9 @@ from .parsing import KINDS, compose, parse_json, parse_text
 if TYPE_CHECKING:
     from .column_moments import ColumnMoments
 
-__all__ = ["FeatureMap", "generator", "refuse_too_many"]
+__all__ = ["FeatureMap", "dense", "generator", "refuse_too_many"]
 
-# Half a gigabyte, which whoever claims to have many columns makes the server draw too.
+# Half a gigabyte: a client that claims many columns makes the server draw them too.
 _MOST_NUMBERS = 2**26
 
 
@@ -67,6 +67,8 @@ class FeatureMap(ABC):
     number: ClassVar[int]
     spelled: ClassVar[tuple[str, ...]] = ()
     """Parameters that may be given in text; the first one without its name."""
+    unresolved: ClassVar[str] = ""
+    """What to do about a rule that needs data, at the start of the error."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Make the kind known to `from_json` and `from_text`."""
@@ -95,7 +97,7 @@ class FeatureMap(ABC):
         DataError
             If X has NaN or infinite values, or values whose features overflow.
         FedRidgeError
-            If the map still waits for data (`needs_data`).
+            If the map still needs data (`needs_data`).
 
         Examples
         --------
@@ -105,8 +107,8 @@ class FeatureMap(ABC):
         >>> Standardize().transform([[2.0, 3.0]])
         Traceback (most recent call last):
         fedridge_flwr.errors.FedRidgeError: standardize has no numbers yet: give \
-means and scales, let FedRidge agree on them in a first round, or resolve() it with \
-the ColumnMoments of all rows.
+means and scales, let FedRidge agree on it in a first round, or resolve() it with the \
+ColumnMoments of all rows.
         """
         block = finite_block(X)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -124,8 +126,7 @@ the ColumnMoments of all rows.
 
         Values are not checked; `transform` does that.
         """
-        self.refuse_unresolved()
-        self.n_features_out(X.shape[1])
+        self._check_ready(X.shape[1])
         return X if self.is_identity(X.shape[1]) else self._apply(X)
 
     def n_features_out(self, n_features_in: int) -> int:
@@ -149,7 +150,7 @@ the ColumnMoments of all rows.
         >>> NeuralTangentFeatures(50).n_features_out(10)
         600
         """
-        n_features_in = check_size(n_features_in, "the number of columns")
+        n_features_in = check_size("the number of columns", n_features_in)
         width = self._width(n_features_in)
         if width > LARGEST_SIZE:
             raise DataError(
@@ -168,7 +169,7 @@ the ColumnMoments of all rows.
 
     @abstractmethod
     def describe(self, n_features_in: int) -> str:
-        """Return the map in words.
+        """Return a one-line description of the map.
 
         Examples
         --------
@@ -231,8 +232,7 @@ the ColumnMoments of all rows.
 
     def numbers(self, n_features_in: int) -> tuple[Array, ...]:
         """Return the random numbers that are used for rows of this many columns."""
-        self.refuse_unresolved()
-        self.n_features_out(n_features_in)
+        self._check_ready(n_features_in)
         return () if self.is_identity(n_features_in) else _numbers(self, n_features_in)
 
     def fingerprint(self, n_features_in: int) -> str:
@@ -247,21 +247,27 @@ the ColumnMoments of all rows.
         >>> one.fingerprint(5) == other.fingerprint(5)
         False
         """
-        self.refuse_unresolved()
-        self.n_features_out(n_features_in)
+        self._check_ready(n_features_in)
         return _fingerprint(self, n_features_in)
 
     # ---- rules that need data -------------------------------------------------
 
     @property
     def needs_data(self) -> bool:
-        """Whether a rule such as ``gamma="scale"`` waits for means and variances."""
+        """Whether a rule such as ``gamma="scale"`` needs means and variances first."""
         return False
 
     def refuse_unresolved(self) -> None:
-        """Raise an error that says what to do if the map waits for data."""
+        """Raise an error that says what to do if the map still needs data."""
         if self.needs_data:
-            raise FedRidgeError(f"{self.kind} waits for data: resolve() it first.")
+            raise FedRidgeError(
+                f"{self.unresolved}, let FedRidge agree on it in a first round, or "
+                "resolve() it with the ColumnMoments of all rows."
+            )
+
+    def _check_ready(self, n_features_in: int) -> None:
+        self.refuse_unresolved()
+        self.n_features_out(n_features_in)
 
     def resolve(self, columns: ColumnMoments) -> FeatureMap:
         """Return the same map with numbers in place of rules that need data.
@@ -313,7 +319,7 @@ the ColumnMoments of all rows.
 
     @staticmethod
     def from_json(text: str) -> FeatureMap:
-        """Read `to_json`; everything is checked, nothing in it is trusted.
+        """Read `to_json`; every value is checked.
 
         Parameters
         ----------
@@ -348,7 +354,7 @@ the ColumnMoments of all rows.
         Raises
         ------
         FedRidgeError
-            If it is not understood; the message lists what is known.
+            If it cannot be parsed; the message lists the known maps.
 
         Examples
         --------
@@ -371,6 +377,16 @@ the ColumnMoments of all rows.
     def _draw(self, n_features_in: int) -> tuple[Array, ...]:
         """Draw the random numbers, in a fixed order."""
         return ()
+
+    def _set(self, **checked: Any) -> None:
+        """Put checked parameters in place of those given; for ``__post_init__``."""
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+def dense(X: Any) -> Any:
+    """Return rows as a dense array."""
+    return X.toarray() if hasattr(X, "indptr") else X
 
 
 def generator(*entropy: int) -> np.random.Generator:

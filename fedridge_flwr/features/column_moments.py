@@ -23,8 +23,8 @@ _LARGEST = 1e150
 class ColumnMoments:
     """Weight W, means m and variances ``v = sum w (x - m)² / W`` of every raw column.
 
-    What clients send so that rules which need data are agreed on: 1 + 2d numbers. They
-    obey the law of statistics::
+    What clients send to resolve rules that need data: 1 + 2d numbers. They obey the law
+    of statistics::
 
         from_rows(A) + from_rows(B) == from_rows(A and B)
 
@@ -126,7 +126,7 @@ class ColumnMoments:
 
     @classmethod
     def from_array(cls, array: Any) -> ColumnMoments:
-        """Unpack `to_array`; everything is checked, nothing in it is trusted.
+        """Unpack `to_array`; every value is checked.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class ColumnMoments:
         if weight < 0 or (variances < 0).any():
             raise StatisticsError("column moments have a negative weight or variance.")
         if weight == 0 and packed.any():
-            raise StatisticsError("there are no rows, yet column moments.")
+            raise StatisticsError("there are no rows, but column moments.")
         return cls(weight, means.copy(), variances.copy())
 
     def __repr__(self) -> str:

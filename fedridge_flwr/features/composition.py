@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 from .._types import Array
@@ -53,11 +55,11 @@ class Composition(FeatureMap):
             raise FedRidgeError("a composition needs two maps or more.")
         if len(flat) > _MOST_MAPS:
             raise FedRidgeError(f"{len(flat)} maps in a row: at most {_MOST_MAPS}.")
-        object.__setattr__(self, "maps", tuple(flat))
+        self._set(maps=tuple(flat))
 
     @property
     def needs_data(self) -> bool:
-        """Whether any of the maps waits for data."""
+        """Whether any of the maps needs data."""
         return any(each.needs_data for each in self.maps)
 
     def refuse_unresolved(self) -> None:
@@ -91,11 +93,7 @@ class Composition(FeatureMap):
 
     def widest(self, n_features_in: int) -> int:
         """Return the largest width after any of the maps."""
-        widths = []
-        for each in self.maps:
-            widths.append(each.widest(n_features_in))
-            n_features_in = each.n_features_out(n_features_in)
-        return max(widths)
+        return max(each.widest(n) for each, n in self._stages(n_features_in))
 
     def is_identity(self, n_features_in: int) -> bool:
         """Whether every map leaves the rows as they are."""
@@ -103,19 +101,13 @@ class Composition(FeatureMap):
 
     def numbers(self, n_features_in: int) -> tuple[Array, ...]:
         """Return the random numbers of every map, in order."""
-        drawn: tuple[Array, ...] = ()
-        for each in self.maps:
-            drawn += each.numbers(n_features_in)
-            n_features_in = each.n_features_out(n_features_in)
-        return drawn
+        drawn = (each.numbers(n) for each, n in self._stages(n_features_in))
+        return tuple(chain.from_iterable(drawn))
 
     def describe(self, n_features_in: int) -> str:
-        """Return the maps in words."""
-        words = []
-        for each in self.maps:
-            words.append(each.describe(n_features_in))
-            n_features_in = each.n_features_out(n_features_in)
-        return ", then ".join(words)
+        """Return the descriptions of the maps in one line."""
+        stages = self._stages(n_features_in)
+        return ", then ".join(each.describe(n) for each, n in stages)
 
     def kernel(self, X: Any, Z: Any) -> Array:
         """Return the kernel of the last map, on rows that the others have mapped."""
@@ -124,8 +116,8 @@ class Composition(FeatureMap):
         for each in before:
             if each.numbers(left.shape[1]):
                 raise FedRidgeError(
-                    f"{each.kind} is random and not the last map: there is no kernel "
-                    "that does not depend on its numbers."
+                    f"{each.kind} is random and not the last map: the kernel would "
+                    "depend on its random numbers."
                 )
             left, right = each.transform(left), each.transform(right)
         return last.kernel(left, right)
@@ -134,15 +126,20 @@ class Composition(FeatureMap):
         """Return a fitted ``sklearn.pipeline.Pipeline`` of the maps."""
         from sklearn.pipeline import Pipeline
 
-        steps = []
-        for place, each in enumerate(self.maps):
-            steps.append((f"{each.kind}{place}", each.to_sklearn(n_features_in)))
-            n_features_in = each.n_features_out(n_features_in)
-        return Pipeline(steps)
+        stages = enumerate(self._stages(n_features_in))
+        return Pipeline(
+            [(f"{each.kind}{k}", each.to_sklearn(n)) for k, (each, n) in stages]
+        )
 
     def content(self) -> dict[str, Any]:
         """Return the content of every map, as it goes into JSON."""
         return {"kind": self.kind, "maps": [each.content() for each in self.maps]}
+
+    def _stages(self, n_features_in: int) -> Iterator[tuple[FeatureMap, int]]:
+        """Yield every map with the number of columns that it is given."""
+        for each in self.maps:
+            yield each, n_features_in
+            n_features_in = each.n_features_out(n_features_in)
 
     def _width(self, n_features_in: int) -> int:
         for each in self.maps:

@@ -1,4 +1,4 @@
-"""A feature map as a scikit-learn transformer; the only room that needs it to load."""
+"""A feature map as a scikit-learn transformer; the only module that imports sklearn."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from .._text import counted
 from .._types import Array
 from ..data.rows import finite_block
 from ..errors import FedRidgeError
-from .base import FeatureMap, generator, refuse_too_many
+from .base import FeatureMap, dense, generator, refuse_too_many
 from .column_moments import ColumnMoments
 
 __all__ = ["RandomFourierFeatures"]
@@ -55,29 +55,20 @@ class RandomFourierFeatures(FeatureMap):
     kind: ClassVar[str] = "fourier"
     number: ClassVar[int] = 2
     spelled: ClassVar[tuple[str, ...]] = ("n_components", "gamma", "seed")
+    unresolved: ClassVar[str] = 'gamma="scale" is not a number yet: give gamma'
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        size = check_size(self.n_components, "n_components")
-        object.__setattr__(self, "n_components", size)
-        object.__setattr__(self, "seed", check_seed(self.seed))
-        if not (isinstance(self.gamma, str) and self.gamma == "scale"):
-            gamma = check_positive(self.gamma, "gamma", ' or "scale"')
-            object.__setattr__(self, "gamma", gamma)
+        gamma = self.gamma
+        if not (isinstance(gamma, str) and gamma == "scale"):
+            gamma = check_positive("gamma", gamma, ' or "scale"')
+        size = check_size("n_components", self.n_components)
+        self._set(n_components=size, gamma=gamma, seed=check_seed(self.seed))
 
     @property
     def needs_data(self) -> bool:
         """Whether gamma is ``"scale"`` and no number yet."""
         return isinstance(self.gamma, str)
-
-    def refuse_unresolved(self) -> None:
-        """Raise an error if there are no numbers yet."""
-        if self.needs_data:
-            raise FedRidgeError(
-                'gamma="scale" is not a number yet: give gamma, let FedRidge agree on '
-                "it in a first round, or resolve() it with the ColumnMoments of all "
-                "rows."
-            )
 
     def resolve(self, columns: ColumnMoments) -> RandomFourierFeatures:
         """Return the same map with ``gamma = 1 / (d X.var())`` in place of "scale"."""
@@ -90,7 +81,7 @@ class RandomFourierFeatures(FeatureMap):
         return replace(self, gamma=gamma)
 
     def describe(self, n_features_in: int) -> str:
-        """Return the map in words."""
+        """Return a one-line description of the map."""
         gamma = self.gamma if isinstance(self.gamma, str) else f"{self.gamma:g}"
         return (
             f"{counted(self.n_components, 'random Fourier feature')} of "
@@ -101,10 +92,7 @@ class RandomFourierFeatures(FeatureMap):
         """Return the Gaussian kernel ``exp(-gamma |x - z|²)``."""
         from scipy.spatial.distance import cdist
 
-        left, right = (
-            block.toarray() if hasattr(block, "indptr") else block
-            for block in (finite_block(X), finite_block(Z))
-        )
+        left, right = dense(finite_block(X)), dense(finite_block(Z))
         squares = cdist(left, right, "sqeuclidean")
         return np.asarray(np.exp(-self._gamma() * squares))
 

@@ -58,8 +58,7 @@ class MappedRows(Rows):
     def refuse_bad_values(self) -> None:
         """Raise a `DataError` that names raw columns, or says that the map overflows.
 
-        Values that are finite but whose features are not say nothing of the raw rows
-        but their size.
+        Raw values can be finite and their features not: then no column is to blame.
         """
         self.raw.refuse_nonfinite()
         raise DataError(
@@ -105,7 +104,7 @@ def map_rows(rows: Rows, feature_map: FeatureMap | None) -> Rows:
     Raises
     ------
     FedRidgeError
-        If the map waits for data, is no map, or the rows are behind one already.
+        If the map needs data, is not a map, or the rows are mapped already.
     DataError
         If the map does not fit the number of columns.
 
@@ -126,7 +125,7 @@ def map_rows(rows: Rows, feature_map: FeatureMap | None) -> Rows:
             'Use FeatureMap.from_text("fourier 200 gamma=0.1").'
         )
     if isinstance(rows, MappedRows):
-        raise FedRidgeError("the rows are behind a map already: join maps with |.")
+        raise FedRidgeError("the rows are mapped already: join maps with |.")
     feature_map.refuse_unresolved()
     return MappedRows(
         X=rows.X,

@@ -12,7 +12,7 @@ from .._checks import check_flag, check_seed, check_size
 from .._text import counted
 from .._types import Array
 from ..data.rows import finite_block
-from .base import FeatureMap, generator, refuse_too_many
+from .base import FeatureMap, dense, generator, refuse_too_many
 
 __all__ = ["NeuralTangentFeatures"]
 
@@ -66,12 +66,14 @@ class NeuralTangentFeatures(FeatureMap):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        object.__setattr__(self, "width", check_size(self.width, "width"))
-        object.__setattr__(self, "bias", check_flag(self.bias, "bias"))
-        object.__setattr__(self, "seed", check_seed(self.seed))
+        self._set(
+            width=check_size("width", self.width),
+            bias=check_flag("bias", self.bias),
+            seed=check_seed(self.seed),
+        )
 
     def describe(self, n_features_in: int) -> str:
-        """Return the map in words."""
+        """Return a one-line description of the map."""
         return (
             f"{self._width(n_features_in)} tangent features of "
             f"{counted(self.width, 'hidden unit')} on "
@@ -123,7 +125,5 @@ class NeuralTangentFeatures(FeatureMap):
         return features
 
     def _inputs(self, X: Any) -> Array:
-        dense = X.toarray() if hasattr(X, "indptr") else X
-        if not self.bias:
-            return np.asarray(dense)
-        return np.hstack([dense, np.ones((dense.shape[0], 1))])
+        inputs = np.asarray(dense(X))
+        return np.hstack([inputs, np.ones((len(inputs), 1))]) if self.bias else inputs

@@ -1,6 +1,6 @@
-"""Feature maps in JSON and in a short spelling, read with care.
+"""Feature maps in JSON and in a short spelling, parsed without trust.
 
-Kinds make themselves known in `KINDS`, so that nothing here imports them.
+Every kind registers itself in `KINDS`, so that nothing here imports them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS: dict[str, type[FeatureMap]] = {}
 
 
 def parse_json(text: str) -> FeatureMap:
-    """Read a map from JSON that anybody may have written.
+    """Read a map from JSON of any origin.
 
     Examples
     --------
@@ -36,8 +36,8 @@ def parse_json(text: str) -> FeatureMap:
         raise ProtocolError(f"a feature map is JSON text, got {type(text).__name__}.")
     if len(text) > _LONGEST_TEXT:
         raise ProtocolError(
-            f"a feature map of {len(text)} characters is longer than any may be "
-            f"({_LONGEST_TEXT})."
+            f"a feature map of {len(text)} characters is too long: at most "
+            f"{_LONGEST_TEXT} are allowed."
         )
     try:
         content = strict_json(text)
@@ -76,25 +76,23 @@ def _from_content(content: Any, inside: bool = False) -> FeatureMap:
         )
     given = dict(content)
     cls = _kind(given.pop("kind", None), {"composition"} if inside else set())
-    known = {field.name: field for field in fields(cls)}
-    extra = sorted(set(given) - set(known))
+    known = {field.name for field in fields(cls)}
+    extra = sorted(set(given) - known)
     if extra:
         raise FedRidgeError(
             f"{cls.kind} has no parameter {extra[0][:60]!r}, only "
             f"{', '.join(sorted(known))}."
         )
-    needed = {name for name, field in known.items() if field.default is MISSING}
-    _refuse_missing(cls, needed - set(given))
-    if cls.kind == "composition":
+    if cls.kind == "composition" and "maps" in given:
         if not isinstance(given["maps"], list):
             raise FedRidgeError("the maps of a composition must be a list.")
-        return compose([_from_content(each, True) for each in given["maps"]])
-    return cls(**given)
+        given["maps"] = tuple(_from_content(each, True) for each in given["maps"])
+    return _build(cls, given)
 
 
 def _from_words(words: list[str]) -> FeatureMap:
     if not words:
-        raise FedRidgeError(f"an empty map beside a |. {_known()}")
+        raise FedRidgeError(f"there is an empty map next to a |. {_known()}")
     cls = _kind(words[0], {"composition"})
     given: dict[str, Any] = {}
     for place, word in enumerate(words[1:]):
@@ -108,9 +106,7 @@ def _from_words(words: list[str]) -> FeatureMap:
         if name in given:
             raise FedRidgeError(f"{cls.kind} has {name} twice.")
         given[name] = _value(value)
-    needed = {field.name for field in fields(cls) if field.default is MISSING}
-    _refuse_missing(cls, needed - set(given))
-    return cls(**given)
+    return _build(cls, given)
 
 
 def _kind(name: Any, hidden: set[str]) -> type[FeatureMap]:
@@ -119,9 +115,11 @@ def _kind(name: Any, hidden: set[str]) -> type[FeatureMap]:
     return KINDS[name]
 
 
-def _refuse_missing(cls: type[FeatureMap], missing: set[str]) -> None:
-    if missing:
-        raise FedRidgeError(f"{cls.kind} needs {sorted(missing)[0]}. {_known()}")
+def _build(cls: type[FeatureMap], given: dict[str, Any]) -> FeatureMap:
+    for field in fields(cls):
+        if field.default is MISSING and field.name not in given:
+            raise FedRidgeError(f"{cls.kind} needs {field.name}. {_known()}")
+    return cls(**given)
 
 
 def _known() -> str:
@@ -131,7 +129,7 @@ def _known() -> str:
             first, *others = cls.spelled or ("",)
             words = [kind, first.upper(), *(f"{name}=..." for name in others)]
             spellings.append(" ".join(word for word in words if word))
-    return f"Known are: {'; '.join(spellings)}; and several of them with | between."
+    return f"Known are: {'; '.join(spellings)}; and several of them joined with |."
 
 
 def _value(word: str) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._checks import check_flag, check_size
 from .._text import counted
 from .._types import Array
-from .base import FeatureMap
+from .base import FeatureMap, dense
 
 __all__ = ["PolynomialMap"]
 
@@ -53,17 +53,17 @@ class PolynomialMap(FeatureMap):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        degree = check_size(self.degree, "degree", _LARGEST_DEGREE)
-        object.__setattr__(self, "degree", degree)
-        flag = check_flag(self.interaction_only, "interaction_only")
-        object.__setattr__(self, "interaction_only", flag)
+        self._set(
+            degree=check_size("degree", self.degree, _LARGEST_DEGREE),
+            interaction_only=check_flag("interaction_only", self.interaction_only),
+        )
 
     def is_identity(self, n_features_in: int) -> bool:
         """Whether there are no products: degree 1."""
         return self.degree == 1
 
     def describe(self, n_features_in: int) -> str:
-        """Return the map in words."""
+        """Return a one-line description of the map."""
         what = "products" if self.interaction_only else "powers and products"
         return (
             f"{self._width(n_features_in)} {what} of "
@@ -86,14 +86,15 @@ class PolynomialMap(FeatureMap):
         return comb(n_features_in + self.degree, self.degree) - 1
 
     def _apply(self, X: Any) -> Array:
-        dense = X.toarray() if hasattr(X, "indptr") else X
-        features = np.empty((dense.shape[0], self._width(dense.shape[1])))
-        features[:, : dense.shape[1]] = dense
-        start, stop = 0, dense.shape[1]
-        for first, rest in _plan(dense.shape[1], self.degree, self.interaction_only):
+        columns = dense(X)
+        n_rows, d = columns.shape
+        features = np.empty((n_rows, self._width(d)))
+        features[:, :d] = columns
+        start, stop = 0, d
+        for first, rest in _plan(d, self.degree, self.interaction_only):
             lower = features[:, start:stop]
             start, stop = stop, stop + first.size
-            np.multiply(dense[:, first], lower[:, rest], out=features[:, start:stop])
+            np.multiply(columns[:, first], lower[:, rest], out=features[:, start:stop])
         return features
 
 

@@ -13,7 +13,7 @@ from .._text import counted
 from .._types import Array
 from ..data.rows import finite_block
 from ..errors import DataError
-from .base import FeatureMap, generator, refuse_too_many
+from .base import FeatureMap, dense, generator, refuse_too_many
 
 __all__ = ["Distortion", "GaussianProjection"]
 
@@ -84,9 +84,8 @@ class GaussianProjection(FeatureMap):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        size = check_size(self.n_components, "n_components")
-        object.__setattr__(self, "n_components", size)
-        object.__setattr__(self, "seed", check_seed(self.seed))
+        size = check_size("n_components", self.n_components)
+        self._set(n_components=size, seed=check_seed(self.seed))
 
     def is_identity(self, n_features_in: int) -> bool:
         """Whether there is nothing to project: m = d."""
@@ -108,14 +107,14 @@ class GaussianProjection(FeatureMap):
         return np.asarray(coef @ R.T)
 
     def distortion(self, X: Any, n_pairs: int = 1000) -> Distortion:
-        """Return how far squared distances between rows are off after projection.
+        """Return how much the projection changes squared distances between rows.
 
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n, d)
             Rows; pairs of equal rows do not count.
         n_pairs : int
-            How many pairs are looked at, drawn with the seed of the map.
+            Number of pairs to compare, drawn with the seed of the map.
 
         Returns
         -------
@@ -144,7 +143,7 @@ class GaussianProjection(FeatureMap):
         return Distortion(float(ratios.min()), float(ratios.max()))
 
     def describe(self, n_features_in: int) -> str:
-        """Return the map in words."""
+        """Return a one-line description of the map."""
         if self.is_identity(n_features_in):
             return f"{counted(n_features_in, 'column')} as they are, no projection"
         return (
@@ -154,8 +153,7 @@ class GaussianProjection(FeatureMap):
 
     def kernel(self, X: Any, Z: Any) -> Array:
         """Return ``x'z``, the expectation of ``phi(x)'phi(z)``."""
-        product = finite_block(X) @ finite_block(Z).T
-        return np.asarray(product.toarray() if hasattr(product, "indptr") else product)
+        return np.asarray(dense(finite_block(X) @ finite_block(Z).T))
 
     def to_sklearn(self, n_features_in: int) -> Any:
         """Return a fitted ``sklearn.random_projection.GaussianRandomProjection``."""

@@ -9,17 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._checks import LARGEST_SIZE, check_positive
+from .._checks import LARGEST_SIZE, as_number, check_positive
 from .._text import counted
 from .._types import Array
 from ..errors import DataError, FedRidgeError
-from .base import FeatureMap
+from ..linalg.rounding import mean_rounding
+from .base import FeatureMap, dense
 from .column_moments import ColumnMoments
 
 __all__ = ["Standardize"]
-
-_EPS = float(np.finfo(np.float64).eps)
-_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,7 @@ class Standardize(FeatureMap):
 
     kind: ClassVar[str] = "standardize"
     number: ClassVar[int] = 5
+    unresolved: ClassVar[str] = "standardize has no numbers yet: give means and scales"
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -67,23 +66,13 @@ class Standardize(FeatureMap):
                 f"standardize has {len(means)} means but {len(scales)} scales."
             )
         for scale in scales:
-            check_positive(scale, "each scale")
-        object.__setattr__(self, "means", means)
-        object.__setattr__(self, "scales", scales)
+            check_positive("each scale", scale)
+        self._set(means=means, scales=scales)
 
     @property
     def needs_data(self) -> bool:
         """Whether means and scales are not known yet."""
         return self.means is None
-
-    def refuse_unresolved(self) -> None:
-        """Raise an error if there are no numbers yet."""
-        if self.needs_data:
-            raise FedRidgeError(
-                "standardize has no numbers yet: give means and scales, let FedRidge "
-                "agree on them in a first round, or resolve() it with the "
-                "ColumnMoments of all rows."
-            )
 
     def resolve(self, columns: ColumnMoments) -> Standardize:
         """Return the same map with the means and deviations of all rows."""
@@ -106,7 +95,7 @@ class Standardize(FeatureMap):
         )
 
     def describe(self, n_features_in: int) -> str:
-        """Return the map in words."""
+        """Return a one-line description of the map."""
         return counted(n_features_in, "standardised column")
 
     def to_sklearn(self, n_features_in: int) -> Any:
@@ -137,14 +126,13 @@ class Standardize(FeatureMap):
 
     def _apply(self, X: Any) -> Array:
         means, scales = self._arrays
-        centred = (X.toarray() if hasattr(X, "indptr") else X) - means
+        centred = dense(X) - means
         centred /= scales
         return np.asarray(centred)
 
 
 def _constant(columns: ColumnMoments) -> Any:
-    # Below this, the spread of a column is rounding of its mean.
-    return columns.variances <= (10 * _EPS * columns.means) ** 2
+    return columns.variances <= mean_rounding(columns.means)
 
 
 def _numbers(values: Any, what: str) -> tuple[float, ...]:
@@ -152,8 +140,7 @@ def _numbers(values: Any, what: str) -> tuple[float, ...]:
         values = values.tolist()
     if not isinstance(values, Sequence) or not 0 < len(values) <= LARGEST_SIZE:
         raise FedRidgeError(f"{what} must be a list of numbers, one for each column.")
-    for value in values:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not abs(value) <= _LARGEST:
-            raise FedRidgeError(f"{what} must be finite numbers, one for each column.")
-    return tuple(float(value) for value in values)
+    found = tuple(map(as_number, values))
+    if not np.isfinite(found).all():
+        raise FedRidgeError(f"{what} must be finite numbers, one for each column.")
+    return found

@@ -22,9 +22,9 @@ from ..errors import (
     ProtocolError,
     SingularSystemError,
 )
+from ..linalg.conjugate_gradient import Precondition
 from ..multiround import ConjugateSteps, Opening, System
-from ..multiround.product_checks import Told, check_product, sizes_of
-from ..multiround.steps import Precondition
+from ..multiround.product_checks import KnownProduct, check_product, sizes_of
 from ..regression.model import RidgeModel
 from .answers import Answers
 from .gather import Gathered, gather
@@ -100,7 +100,7 @@ class _Member:
     opening: Opening
     image: Array
     largest: Array
-    last: Told | None = None
+    last: KnownProduct | None = None
 
     def check(self, directions: Array, product: Array, solution: Array) -> Array:
         """Return a product that can be this client's.
@@ -109,7 +109,7 @@ class _Member:
         """
         # Rounding is relative to the largest that the solution has ever been.
         self.largest = np.maximum(self.largest, sizes_of(self.opening, solution))
-        earlier = [Told(solution, self.image, self.largest)]
+        earlier = [KnownProduct(solution, self.image, self.largest)]
         earlier += [] if self.last is None else [self.last]
         return check_product(self.opening, directions, product, earlier)
 
@@ -156,7 +156,7 @@ class _Refining:
             member = self.members[client]
             member.image[:, active] += product * lengths[active]
             sizes = sizes_of(member.opening, directions)
-            member.last = Told(directions, product, sizes)
+            member.last = KnownProduct(directions, product, sizes)
 
     def model(self) -> RidgeModel:
         """Return the model of the solution, with a warning where it is not exact."""

@@ -27,9 +27,9 @@ _one_at_a_time = threading.Lock()
 def blas_workers() -> Iterator[int]:
     """Yield how many workers may run, as many as BLAS has threads.
 
-    The limit of one BLAS thread each holds for the process and is lifted at the end.
-    Two callers at once would lift each other's limit: the second one is given a
-    single worker and leaves BLAS as it is.
+    The limit of one BLAS thread each applies to the process and is lifted at the end.
+    Two callers at once would lift each other's limit: the second one gets a single
+    worker and does not change BLAS.
 
     Examples
     --------

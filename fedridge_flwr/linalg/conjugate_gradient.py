@@ -1,7 +1,13 @@
-"""Conjugate gradients: A x = b by products with A alone, for large systems."""
+"""Conjugate gradients: A X = B by products with A alone.
+
+`ConjugateSteps` is the iteration. It does not know A: its caller multiplies the
+`directions` by A and hands the result to `take`, in a loop (`conjugate_gradients`) or
+one communication round at a time (`federation`).
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -11,13 +17,232 @@ from scipy.linalg import eigvalsh_tridiagonal
 
 from .._types import Array
 
-__all__ = ["ConjugateSolution", "Product", "conjugate_gradients"]
+__all__ = [
+    "ConjugateSolution",
+    "ConjugateSteps",
+    "Precondition",
+    "Product",
+    "conjugate_gradients",
+]
 
 Product: TypeAlias = Callable[[Array], Array]
+Precondition: TypeAlias = Product
 
-# A residual this small against A x is rounding of the product.
+# A residual this small relative to A x is rounding error of the product.
 _ROUNDING = 1e-14
 _HALVED = 0.5
+_PROGRESS = 0.9
+_SOLVED = "solved"
+_FLAT = "not positive definite, or solved to rounding"
+
+
+class ConjugateSteps:
+    """Solve A X = B for several right-hand sides, one product with A at a time.
+
+    Parameters
+    ----------
+    rhs : ndarray of shape (d, t)
+        B, one column for each target.
+    precondition : callable, optional
+        ``precondition(V)`` returns M^-1 V for a positive definite M near A.
+    tol : float or ndarray of shape (t,)
+        A target is solved at sqrt(r' M^-1 r / b' M^-1 b) <= tol. Without
+        preconditioner that is |r| / |b|; where M is near A, it is near the relative
+        error of the predictions.
+    patience : int, optional
+        Number of steps without progress after which a target is given up; None for
+        never.
+    start, image : ndarray of shape (d, t), optional
+        Initial X, and A times it.
+    remembered : int
+        Number of earlier directions to which a new one is made conjugate. In exact
+        arithmetic 1 is enough; more cost little where a product is a communication
+        round, and make up for rounding.
+    lowest : float
+        Curvature p'Ap / p'p at or below which A counts as singular.
+
+    Examples
+    --------
+    >>> A, B = np.array([[4.0, 1.0], [1.0, 3.0]]), np.array([[1.0], [2.0]])
+    >>> steps = ConjugateSteps(B, tol=1e-12)
+    >>> while not steps.done:
+    ...     _ = steps.take(A @ steps.directions)
+    >>> steps.solution.ravel().round(6)
+    array([0.090909, 0.636364])
+    """
+
+    def __init__(
+        self,
+        rhs: Array,
+        precondition: Precondition | None = None,
+        tol: float | Array = 1e-12,
+        patience: int | None = 25,
+        start: Array | None = None,
+        image: Array | None = None,
+        *,
+        remembered: int = 60,
+        lowest: float = 0.0,
+    ) -> None:
+        n_targets = rhs.shape[1]
+        self._precondition = precondition
+        self._tol = np.broadcast_to(tol, n_targets)
+        self._patience, self._lowest = patience, lowest
+        self._solution = np.zeros_like(rhs) if start is None else start.copy()
+        self._residual = rhs.copy() if image is None else rhs - image
+        self._size = _dots(rhs, self._preconditioned(rhs))
+        self._energy = np.zeros(n_targets)
+        self._best = np.full(n_targets, np.inf)
+        self._idle = np.zeros(n_targets, dtype=int)
+        self._directions = np.zeros_like(rhs)
+        self._past: deque[tuple[list[int], Array, Array, Array]] = deque(
+            maxlen=remembered
+        )
+        # Step lengths and ratios of energies: the coefficients of Lanczos.
+        self._steps: list[tuple[Array, Array]] = []
+        self._reasons = [""] * n_targets
+        self._aim()
+
+    @property
+    def active(self) -> list[int]:
+        """Targets that are not solved yet."""
+        return [j for j, reason in enumerate(self._reasons) if not reason]
+
+    @property
+    def done(self) -> bool:
+        """Whether no target is active."""
+        return all(self._reasons)
+
+    @property
+    def flat(self) -> bool:
+        """Whether a direction without curvature was met: A may be singular."""
+        return _FLAT in self._reasons
+
+    @property
+    def converged(self) -> bool:
+        """Whether all targets reached the tolerance."""
+        return bool((self._estimates() <= self._tol).all())
+
+    @property
+    def estimates(self) -> list[float]:
+        """Estimated relative error of each target."""
+        found: list[float] = self._estimates().tolist()
+        return found
+
+    @property
+    def estimate(self) -> float:
+        """Largest of the `estimates`."""
+        return float(self._estimates().max())
+
+    @property
+    def stuck(self) -> list[int]:
+        """Targets that ended above the tolerance."""
+        above = ~(self._estimates() <= self._tol)
+        return [j for j, why in enumerate(self._reasons) if why and above[j]]
+
+    @property
+    def ended(self) -> str:
+        """Why a target ended above the tolerance; "" if none did."""
+        return next((self._reasons[j] for j in self.stuck), "")
+
+    @property
+    def solution(self) -> Array:
+        """The current X, shape (d, t)."""
+        return self._solution.copy()
+
+    @property
+    def directions(self) -> Array:
+        """What to multiply by A next, shape (d, number of active targets)."""
+        return self._directions[:, self.active]
+
+    def take(
+        self,
+        images: Array,
+        directions: Array | None = None,
+        targets: list[int] | None = None,
+    ) -> Array:
+        """Step along the directions, given A times them; return step lengths (t,).
+
+        `directions` other than the current ones may be given for some of the targets:
+        after a restart the products with the earlier ones are already known.
+        """
+        columns = self.active if targets is None else targets
+        p = self._directions[:, columns] if directions is None else directions
+        before = self._energy.copy()
+        lengths = np.zeros_like(before)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            curvature = _dots(p, images)
+            lowest = self._lowest * _dots(p, p) if self._lowest else 0.0
+            # Rounding makes it negative once the solution is as good as it gets.
+            curved = np.isfinite(curvature) & (curvature > lowest)
+            for column in np.flatnonzero(~curved):
+                self._reasons[columns[column]] = _FLAT
+            columns = [columns[column] for column in np.flatnonzero(curved)]
+            p, q, curvature = p[:, curved], images[:, curved], curvature[curved]
+            lengths[columns] = _dots(p, self._residual[:, columns]) / curvature
+            self._solution[:, columns] += lengths[columns] * p
+            self._residual[:, columns] -= lengths[columns] * q
+            self._past.append((columns, p, q, curvature))
+            self._aim()
+            self._steps.append((lengths, self._energy / before))
+        return lengths
+
+    def ritz(self) -> tuple[float, float]:
+        """Return the smallest and largest Ritz value, NaN before the first step.
+
+        Both lie within the eigenvalues of M^-1 A, and converge to the outermost of
+        those that the right-hand sides have a part in.
+        """
+        found: list[float] = []
+        for j in range(len(self._reasons)):
+            own = np.array([(length[j], ratio[j]) for length, ratio in self._steps])
+            length, ratio = own.reshape(-1, 2).T
+            taken = np.isfinite(length) & (length != 0.0)
+            if not taken.any():
+                continue
+            length, ratio = length[taken], ratio[taken]
+            diagonal = 1.0 / length
+            diagonal[1:] += ratio[:-1] / length[:-1]
+            beside = np.sqrt(ratio[:-1]) / length[:-1]
+            for k in (0, length.size - 1):
+                found += eigvalsh_tridiagonal(diagonal, beside, "i", (k, k)).tolist()
+        return (min(found), max(found)) if found else (np.nan, np.nan)
+
+    def _preconditioned(self, vectors: Array) -> Array:
+        return vectors if self._precondition is None else self._precondition(vectors)
+
+    def _estimates(self) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.sqrt(np.maximum(self._energy, 0.0) / self._size)
+        return np.where(self._size != 0, ratio, 0.0)
+
+    def _aim(self) -> None:
+        """Choose the next directions, and end targets that need none."""
+        active = self.active
+        if not active:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            residual = self._residual[:, active]
+            steepest = np.zeros_like(self._residual)
+            steepest[:, active] = self._preconditioned(residual)
+            self._energy[active] = _dots(residual, steepest[:, active])
+            self._judge(active)
+            for columns, p, q, curvature in self._past:
+                steepest[:, columns] -= p * (_dots(q, steepest[:, columns]) / curvature)
+        self._directions[:, active] = steepest[:, active]
+
+    def _judge(self, active: list[int]) -> None:
+        estimates = self._estimates()
+        for j in active:
+            if not np.isfinite(estimates[j]):
+                self._reasons[j] = "the estimate is not finite"
+            elif estimates[j] <= self._tol[j]:
+                self._reasons[j] = _SOLVED
+            elif estimates[j] < _PROGRESS * self._best[j]:
+                self._best[j], self._idle[j] = estimates[j], 0
+            else:
+                self._idle[j] += 1
+                if self._patience is not None and self._idle[j] >= self._patience:
+                    self._reasons[j] = f"no progress in {self._patience} rounds"
 
 
 class ConjugateSolution(NamedTuple):
@@ -28,18 +253,16 @@ class ConjugateSolution(NamedTuple):
     solution : ndarray of shape (d, t)
         One column for each right-hand side.
     steps : int
-        Products with A, one for all right-hand sides together.
+        Number of products with A, one for all right-hand sides together.
     residual : ndarray of shape (t,)
-        |b - A x| / |b|, computed anew from the solution; 0 where b is.
+        |b - A x| / |b|, computed from the solution; 0 where b is 0.
     converged : ndarray of bool, shape (t,)
-        Whether that is within the tolerance, or all rounding.
+        Whether the residual is within the tolerance, or within rounding error.
     flat : bool
         Whether a direction p with p'Ap <= lowest p'p was met: A is singular, or not
         positive definite.
     ritz : tuple of float
-        Smallest and largest Ritz value: both lie within the eigenvalues of A, or of the
-        preconditioned A, and tend to the outermost that the right-hand sides can see;
-        NaN if there were no steps.
+        Smallest and largest Ritz value, see `ConjugateSteps.ritz`.
     """
 
     solution: Array
@@ -53,17 +276,17 @@ class ConjugateSolution(NamedTuple):
 def conjugate_gradients(
     product: Product,
     rhs: Array,
-    precondition: Product | None = None,
+    precondition: Precondition | None = None,
     *,
     tol: float | Array = 1e-12,
     max_steps: int | None = None,
     lowest: float = 0.0,
 ) -> ConjugateSolution:
-    """Solve A x = b until |b - A x| <= tol |b|, for a symmetric positive definite A.
+    """Solve A X = B until |b - A x| <= tol |b|, for a symmetric positive definite A.
 
     All right-hand sides take their steps together, so that A is read once per step.
-    The residual that the steps carry along drifts off the true one; where they differ,
-    the steps begin again from the true one, as long as that at least halves it.
+    The residual that the steps update drifts from the true one; where they differ, the
+    steps start again from the true one, as long as that at least halves it.
 
     Parameters
     ----------
@@ -71,14 +294,10 @@ def conjugate_gradients(
         ``product(V)`` returns A V for V of shape (d, k).
     rhs : ndarray of shape (d, t)
         Right-hand sides.
-    precondition : callable, optional
-        ``precondition(V)`` returns M^-1 V for a positive definite M near A.
-    tol : float or ndarray of shape (t,)
-        Residual wanted, as a part of each right-hand side.
+    precondition, tol, lowest
+        As in `ConjugateSteps`.
     max_steps : int, optional
         Steps after which to give up; 2 d + 200 by default.
-    lowest : float
-        Curvature p'Ap / p'p at which the system counts as singular.
 
     Examples
     --------
@@ -89,90 +308,39 @@ def conjugate_gradients(
     >>> round(found.ritz[1] / found.ritz[0], 6), round(np.linalg.cond(A).item(), 6)
     (1.938749, 1.938749)
     """
-    left = 2 * len(rhs) + 200 if max_steps is None else max_steps
+    max_steps = 2 * len(rhs) + 200 if max_steps is None else max_steps
     size = np.linalg.norm(rhs, axis=0)
     goal = np.broadcast_to(tol, size.shape) * size
-    solution, true = np.zeros_like(rhs), rhs
-    run = _Run(product, precondition, lowest)
+    solution, residual = np.zeros_like(rhs), rhs
     before = np.full(size.shape, np.inf)
+    taken, flat, low, high = 0, False, np.nan, np.nan
     while True:
-        length = np.linalg.norm(true, axis=0)
-        attainable = _ROUNDING * run.largest * np.linalg.norm(solution, axis=0)
+        length = np.linalg.norm(residual, axis=0)
+        attainable = _ROUNDING * np.nan_to_num(high) * np.linalg.norm(solution, axis=0)
         converged = length <= np.maximum(goal, attainable)
         worth = ~converged & (length <= _HALVED * before)
-        if run.flat or run.steps >= left or not worth.any():
+        if flat or taken >= max_steps or not worth.any():
             break
-        columns = np.flatnonzero(worth)
-        solution[:, columns] += run.steps_from(true[:, columns], goal[columns], left)
+        steps = ConjugateSteps(
+            residual[:, worth],
+            precondition,
+            goal[worth] / length[worth],
+            patience=None,
+            remembered=1,
+            lowest=lowest,
+        )
+        while not (steps.done or steps.flat or taken >= max_steps):
+            steps.take(product(steps.directions))
+            taken += 1
+        flat = steps.flat
+        smallest, largest = steps.ritz()
+        low, high = np.fmin(low, smallest), np.fmax(high, largest)
+        solution[:, worth] += steps.solution
         before = np.where(worth, length, before)
-        true = rhs - product(solution)
-    residual = np.divide(length, size, out=np.zeros_like(size), where=size > 0)
-    ritz = run.smallest, run.largest if run.steps else np.nan
-    return ConjugateSolution(solution, run.steps, residual, converged, run.flat, ritz)
-
-
-class _Run:
-    """Steps, and what they tell about the spectrum."""
-
-    def __init__(
-        self, product: Product, precondition: Product | None, lowest: float
-    ) -> None:
-        self._product, self._precondition = product, precondition
-        self._lowest = lowest
-        self.steps, self.flat = 0, False
-        self.smallest, self.largest = np.nan, 0.0
-
-    def steps_from(self, residual: Array, goal: Array, max_steps: int) -> Array:
-        """Return x with |residual - A x| <= goal, as far as the steps know."""
-        solution, r = np.zeros_like(residual), residual.copy()
-        z = r if self._precondition is None else self._precondition(r)
-        p, rz = z.copy(), _dots(r, z)
-        active = np.flatnonzero(rz > 0)
-        lengths: list[Array] = []
-        ratios: list[Array] = []
-        while active.size and self.steps < max_steps and not self.flat:
-            q = self._product(p[:, active])
-            self.steps += 1
-            curvature, square = (
-                _dots(p[:, active], q),
-                _dots(p[:, active], p[:, active]),
-            )
-            if not (curvature > self._lowest * square).all():
-                self.flat = True
-                break
-            length, ratio = np.full((2, rz.size), np.nan)
-            length[active] = rz[active] / curvature
-            solution[:, active] += length[active] * p[:, active]
-            r[:, active] -= length[active] * q
-            z = r if self._precondition is None else self._precondition(r)
-            after = _dots(r, z)
-            ratio[active] = after[active] / rz[active]
-            p[:, active] = z[:, active] + ratio[active] * p[:, active]
-            rz = after
-            lengths.append(length)
-            ratios.append(ratio)
-            done = np.linalg.norm(r[:, active], axis=0) <= goal[active]
-            active = active[~done & (rz[active] > 0)]
-        self._remember(np.array(lengths), np.array(ratios))
-        return solution
-
-    def _remember(self, lengths: Array, ratios: Array) -> None:
-        """Take the Ritz values from the coefficients of the steps (Lanczos)."""
-        for length, ratio in zip(lengths.T, ratios.T, strict=True):
-            known = np.isfinite(length)
-            if not known.any():
-                continue
-            length, ratio = length[known], ratio[known]
-            diagonal = 1.0 / length
-            diagonal[1:] += ratio[:-1] / length[:-1]
-            beside = np.sqrt(ratio[:-1]) / length[:-1]
-            last = length.size - 1
-            low, high = (
-                float(eigvalsh_tridiagonal(diagonal, beside, "i", (k, k))[0])
-                for k in (0, last)
-            )
-            self.smallest = float(np.fmin(self.smallest, low))
-            self.largest = max(self.largest, high)
+        residual = rhs - product(solution)
+    relative = np.divide(length, size, out=np.zeros_like(size), where=size > 0)
+    ritz = float(low), float(high)
+    return ConjugateSolution(solution, taken, relative, converged, flat, ritz)
 
 
 def _dots(a: Array, b: Array) -> Array:

@@ -1,8 +1,8 @@
 """Upper trapezoids R with R'R = C, as one row of numbers and an order of columns.
 
 Columns are taken in the order of a pivoted factorisation. That makes R a function of C
-alone, and so it tells no more of the rows than C does: without, a constant first column
-would leave a difference of two rows in R as it is.
+alone, so that it discloses no more of the rows than C does: without pivoting, a
+constant first column would leave a difference of two rows in R.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ __all__ = [
 
 Order = NDArray[np.int32]
 
-# Rows of a factor of unit columns below this add less to a correlation than float64
-# can hold.
-_NOTHING = 1e-9
+# Rows of a factor of unit columns below this do not change a correlation in float64.
+_NEGLIGIBLE = 1e-9
 # In correlations themselves, rounding hides what is smaller than this.
-_NOTHING_SQUARED = 1e-13
+_NEGLIGIBLE_SQUARED = 1e-13
 
 
 def factor_of_rows(unit: Array) -> tuple[Array, Order]:
@@ -56,13 +55,13 @@ def factor_of_rows(unit: Array) -> tuple[Array, Order]:
             unit, mode="r", pivoting=True, overwrite_a=True, check_finite=False
         )
     diagonal = np.diagonal(factor)
-    rank = int(np.count_nonzero(np.abs(diagonal) > _NOTHING))
+    rank = int(np.count_nonzero(np.abs(diagonal) > _NEGLIGIBLE))
     positive: Array = factor[:rank] * np.sign(diagonal[:rank, None])
     return positive, order.astype(np.int32)
 
 
 def factor_of_matrix(correlations: Array) -> tuple[Array, Order]:
-    """Return the same R from C = R'R, where the rows are too many to be factorised.
+    """Return the same R from C = R'R, for more rows than are worth factorising.
 
     Parameters
     ----------
@@ -76,7 +75,7 @@ def factor_of_matrix(correlations: Array) -> tuple[Array, Order]:
     (array([[1. , 0.6],
            [0. , 0.8]]), array([0, 1], dtype=int32))
     """
-    factor, pivots, rank, _ = dpstrf(correlations, tol=_NOTHING_SQUARED, lower=0)
+    factor, pivots, rank, _ = dpstrf(correlations, tol=_NEGLIGIBLE_SQUARED, lower=0)
     return np.triu(factor)[:rank], (pivots - 1).astype(np.int32)
 
 
@@ -113,7 +112,8 @@ def check_height(size: int, width: int, count: int) -> int:
         )
     if height > count:
         raise StatisticsError(
-            f"a factor of {height} rows where there are {count}: no rows have it."
+            f"a factor of {height} rows where there are {count}: at most as many are "
+            "possible."
         )
     return height
 

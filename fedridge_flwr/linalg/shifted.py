@@ -4,7 +4,8 @@ One orthogonal reduction to tridiagonal form, S = Q T Q', costs as much as eight
 Cholesky factorisations; after it every alpha is a tridiagonal system. That takes half
 the time of an eigendecomposition and is as accurate. Where the columns of S have very
 different scales neither is: `solve_refined` corrects each solution by its residual
-until it is as good as a Cholesky solution of the scaled system, or says it is not.
+until it is as accurate as a Cholesky solution of the scaled system, or reports that it
+is not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy.linalg.lapack import dorgqr, dptsv, dpttrf, dsytrd, dsytrd_lwork
 
 from .._types import Array
 
-__all__ = ["ShiftedSystem", "refine", "scaled_conditions", "solve_refined"]
+__all__ = ["ShiftedSystem"]
 
 _STEPS = 8
 _ACCURATE = 1e-12
@@ -41,9 +42,9 @@ class ShiftedSystem:
 
     def __init__(self, matrix: Array) -> None:
         size = matrix.shape[0]
-        self._basis = np.eye(size)
+        self._matrix, self._basis = matrix, np.eye(size)
         if size == 1:
-            # LAPACK's wrapper wants one number even where it reads none.
+            # LAPACK's wrapper needs one number even where it reads none.
             self._diagonal, self._off = matrix.diagonal().copy(), np.zeros(1)
             return
         work = int(dsytrd_lwork(size, lower=1)[0])
@@ -52,7 +53,7 @@ class ShiftedSystem:
         self._basis[1:, 1:], _, _ = dorgqr(reflectors, tau, lwork=64 * size)
 
     def definite(self, alpha: float) -> bool:
-        """Whether S + alpha I is positive definite as far as rounding tells."""
+        """Whether S + alpha I is positive definite to rounding."""
         return bool(dpttrf(self._diagonal + alpha, self._off)[2] == 0)
 
     def solve_each(self, rhs: Array, alphas: Array) -> Array | None:
@@ -71,73 +72,61 @@ class ShiftedSystem:
             solved[:, j] = column
         return (self._basis @ solved.reshape(d, -1)).reshape(solved.shape)
 
+    def solve_refined(
+        self, rhs: Array, alphas: Array
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        """Return W (d, a, t) with (S + alpha I) W = rhs, and which alphas are accurate.
 
-def solve_refined(
-    matrix: Array, rhs: Array, alphas: Array
-) -> tuple[Array, NDArray[np.bool_]]:
-    """Return W (d, a, t) with (S + alpha I) W = rhs, and which alphas are accurate.
+        Parameters
+        ----------
+        rhs : ndarray of shape (d, t)
+            Right-hand side, shared by all alphas.
+        alphas : ndarray of shape (a,)
+            Positive shifts.
+        """
+        matrix, (d, t) = self._matrix, rhs.shape
+        shared = rhs[:, None, :]
+        accurate = np.zeros(alphas.size, dtype=bool)
+        solution = self.solve_each(shared, alphas)
+        if solution is None:
+            return np.full((d, alphas.size, t), np.nan), accurate
+        # Errors are measured in the units in which the system has unit diagonal.
+        size = np.sqrt(np.diagonal(matrix)[:, None] + alphas)[:, :, None]
+        for _ in range(_STEPS):
+            product = (matrix @ solution.reshape(d, -1)).reshape(solution.shape)
+            correction = self.solve_each(
+                shared - product - alphas[:, None] * solution, alphas
+            )
+            if correction is None:  # pragma: no cover - it was definite a moment ago
+                break
+            solution = solution + correction
+            moved = np.linalg.norm(correction * size, axis=0)
+            total = np.linalg.norm(solution * size, axis=0)
+            accurate = (moved <= _ACCURATE * total).all(axis=1)
+            if accurate.all():
+                break
+        return solution, accurate
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (d, d)
-        S.
-    rhs : ndarray of shape (d, t)
-        Right-hand side, shared by all alphas.
-    alphas : ndarray of shape (a,)
-        Positive shifts.
-    """
-    return refine(ShiftedSystem(matrix), matrix, rhs, alphas)
+    def scaled_conditions(self, alphas: Array) -> Array:
+        """Estimate the condition, in the 1-norm, of each system of unit diagonal.
 
+        The norm of the inverse is Hager's estimate (Higham 1988), as in LAPACK, with
+        the steps for all alphas taken together.
+        """
+        diagonal = np.diagonal(self._matrix)[:, None]
+        size = np.sqrt(diagonal + alphas)
+        inverse_size = 1.0 / size
+        norms = np.abs(self._matrix) @ inverse_size - np.abs(diagonal) * inverse_size
 
-def refine(
-    system: ShiftedSystem, matrix: Array, rhs: Array, alphas: Array
-) -> tuple[Array, NDArray[np.bool_]]:
-    """Do the same with a reduction that is already there."""
-    d, t = rhs.shape
-    shared = rhs[:, None, :]
-    solution = system.solve_each(shared, alphas)
-    if solution is None:
-        shape = (d, alphas.size, t)
-        return np.full(shape, np.nan), np.zeros(alphas.size, dtype=bool)
-    # Errors are measured in the units in which the system has unit diagonal.
-    size = np.sqrt(np.diagonal(matrix)[:, None] + alphas)[:, :, None]
-    accurate = np.zeros(alphas.size, dtype=bool)
-    for _ in range(_STEPS):
-        product = (matrix @ solution.reshape(d, -1)).reshape(solution.shape)
-        correction = system.solve_each(
-            shared - product - alphas[:, None] * solution, alphas
-        )
-        if correction is None:  # pragma: no cover - it was definite a moment ago
-            break
-        solution = solution + correction
-        moved = np.linalg.norm(correction * size, axis=0)
-        total = np.linalg.norm(solution * size, axis=0)
-        accurate = (moved <= _ACCURATE * total).all(axis=1)
-        if accurate.all():
-            break
-    return solution, accurate
+        def apply_inverse(columns: Array) -> Array:
+            found = self.solve_each((size * columns)[:, :, None], alphas)
+            if found is None:  # pragma: no cover - the caller checked `definite`
+                return np.full_like(columns, np.inf)
+            return size * found[:, :, 0]
 
-
-def scaled_conditions(system: ShiftedSystem, matrix: Array, alphas: Array) -> Array:
-    """Estimate the condition, in the 1-norm, of each system scaled to unit diagonal.
-
-    The norm of the inverse is Hager's estimate (Higham 1988), as in LAPACK, with the
-    steps for all alphas taken together.
-    """
-    diagonal = np.diagonal(matrix)[:, None]
-    size = np.sqrt(diagonal + alphas)
-    inverse_size = 1.0 / size
-    norms = (np.abs(matrix) @ inverse_size - np.abs(diagonal) * inverse_size) / size
-
-    def apply_inverse(columns: Array) -> Array:
-        found = system.solve_each((size * columns)[:, :, None], alphas)
-        if found is None:  # pragma: no cover - the caller asked whether it is definite
-            return np.full_like(columns, np.inf)
-        return size * found[:, :, 0]
-
-    inverse_norms = _one_norms(apply_inverse, diagonal.size, alphas.size)
-    conditions: Array = (1.0 + norms.max(axis=0)) * inverse_norms
-    return conditions
+        inverse_norms = _one_norms(apply_inverse, diagonal.size, alphas.size)
+        conditions: Array = (1.0 + (norms / size).max(axis=0)) * inverse_norms
+        return conditions
 
 
 def _one_norms(apply: Callable[[Array], Array], size: int, number: int) -> Array:

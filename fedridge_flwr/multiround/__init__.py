@@ -6,9 +6,9 @@ rows -> `Opening` -> wire -> `System` -> `ConjugateSteps` -> directions -> wire 
 
 from __future__ import annotations
 
+from ..linalg.conjugate_gradient import ConjugateSteps
 from .opening import Opening, Openings
 from .products import centred_product
-from .steps import ConjugateSteps
 from .system import System
 
 __all__ = ["ConjugateSteps", "Opening", "Openings", "System", "centred_product"]

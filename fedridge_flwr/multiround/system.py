@@ -1,7 +1,7 @@
-"""The server's side of a refinement: the system, and what it is like.
+"""The normal equations of a fit in several rounds, as far as the server knows them.
 
-With C_k the centred co-moments of client k, which nobody but the client has, and
-delta_k the distance of its mean from that of all (from zero without intercept)::
+With C_k the centred co-moments of client k, which only the client has, and delta_k the
+distance of its mean from the mean of all (from zero without intercept)::
 
     A = sum_k C_k + sum_k w_k delta_k delta_k' + alpha diag(penalty)
 
@@ -15,24 +15,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._text import counted
 from .._types import Array
-from ..errors import SingularSystemError, StatisticsError
-from ..regression.model import RidgeModel
+from ..errors import StatisticsError
+from ..linalg.conjugate_gradient import Precondition
+from ..linalg.rounding import mean_rounding
+from ..regression.model import RidgeModel, sklearn_shapes
+from ..regression.normal_equations import mean_r2
+from ..regression.singular import singular_error, too_few_rows
 from .opening import Opening
-from .steps import Precondition
 
 __all__ = ["System"]
 
-_EPS = float(np.finfo(np.float64).eps)
 _JITTER = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """A W = H, as far as the server knows it."""
+    """A W = H, as far as the server knows it; made by `of`."""
 
     openings: Mapping[str, Opening]
     alpha: float
@@ -60,7 +63,7 @@ class System:
         StatisticsError
             If there are no rows.
         SingularSystemError
-            If it is clear that the rows do not determine the coefficients.
+            If the openings show that the rows do not determine the coefficients.
         """
         moments = [opening.moments for opening in openings.values()]
         weights = np.array([each.weight for each in moments])
@@ -99,9 +102,9 @@ class System:
         return int(self.rhs.shape[0])
 
     def probe(self) -> Array:
-        """Return a right-hand side that no dependent columns can explain.
+        """Return a random right-hand side, for which a singular A has no solution.
 
-        Moments with y never leave the range of A, so a singular A would go unnoticed.
+        Moments with y lie in the range of A: for them a singular A goes unnoticed.
         """
         numbers: Array = np.random.default_rng(0).normal(size=self.n_features)
         return numbers * np.sqrt(self._diagonal())
@@ -112,13 +115,13 @@ class System:
         d = self.n_features
         if not self.standardize:
             return np.ones(d)
-        return np.where(self._flat, 1.0, self.variances[:d] / self.weight)
+        return np.where(self._constant, 1.0, self.variances[:d] / self.weight)
 
     @property
-    def _flat(self) -> Array:
+    def _constant(self) -> NDArray[np.bool_]:
         """Features that do not vary but for rounding of their mean."""
         d = self.n_features
-        floor = self.weight * (10 * _EPS * self.means[:d]) ** 2
+        floor = self.weight * mean_rounding(self.means[:d])
         return np.asarray(self.variances[:d] <= floor)
 
     def beside_clients(self, vectors: Array) -> Array:
@@ -127,7 +130,7 @@ class System:
         return between + self.alpha * self.penalty[:, None] * vectors
 
     def preconditioner(self) -> Precondition:
-        """Return M^-1, with M = A but for the clients' factors, which are rough.
+        """Return M^-1 with M near A: A with the clients' rough factors in place of C_k.
 
         Without factors M is the diagonal of A.
         """
@@ -147,14 +150,10 @@ class System:
         return apply
 
     def _diagonal(self) -> Array:
-        between = np.einsum("kj,kj->j", self.between, self.between)
-        found: Array = self._inside_diagonal() + between + self.alpha * self.penalty
-        return found
-
-    def _inside_diagonal(self) -> Array:
         d = self.n_features
         parts = [opening.moments.variances[:d] for opening in self.openings.values()]
-        return np.asarray(np.sum(parts, axis=0))
+        between = np.einsum("kj,kj->j", self.between, self.between)
+        return np.asarray(np.sum(parts, axis=0) + between + self.alpha * self.penalty)
 
     def _rough_matrix(self) -> Array:
         matrix = self.between.T @ self.between
@@ -167,56 +166,45 @@ class System:
     def model(self, solution: Array, image: Array) -> RidgeModel:
         """Return the model of a solution W, given A W."""
         d = self.n_features
-        first = next(iter(self.openings.values()))
-        t = first.n_targets
         explained = np.einsum("dt,dt->t", solution, image)
         explained -= self.alpha * self.penalty @ solution**2
         cross = np.einsum("dt,dt->t", solution, self.rhs)
-        spread = self.variances[d:]
-        raw = 0.0 if self.fit_intercept else self.weight * self.means[d:] ** 2
-        rss = np.maximum(spread + raw - 2.0 * cross + explained, 0.0)
-        flat = self.weight * (10 * _EPS * self.means[d:]) ** 2
-        r2 = None if (spread <= flat).any() else float(np.mean(1.0 - rss / spread))
-        intercept: float | Array = 0.0
-        if self.fit_intercept:
-            means = self.means[d:] - self.means[:d] @ solution
-            intercept = float(means[0]) if t == 1 else means
-        names = [o.feature_names for o in self.openings.values() if o.feature_names]
+        spread, means = self.variances[d:], self.means[d:]
+        raw = 0.0 if self.fit_intercept else self.weight * means**2
+        rss = spread + raw - 2.0 * cross + explained
+        coef, intercept = sklearn_shapes(
+            solution, means - self.means[:d] @ solution if self.fit_intercept else None
+        )
+        openings = self.openings.values()
+        names = [each.feature_names for each in openings if each.feature_names]
         return RidgeModel(
-            coef=solution[:, 0].copy() if t == 1 else np.ascontiguousarray(solution.T),
+            coef=coef,
             intercept=intercept,
             alpha=self.alpha,
             fit_intercept=self.fit_intercept,
             standardize=self.standardize,
             feature_names=names[0] if names else None,
-            n_rows=sum(opening.count for opening in self.openings.values()),
-            n_clients=len(self.openings),
-            r2=r2,
+            n_rows=sum(opening.count for opening in openings),
+            n_clients=len(openings),
+            r2=mean_r2(rss, spread, self.weight, means),
         )
 
     def _refuse_singular(self) -> None:
         if self.alpha > 0:
             return
         count = sum(opening.count for opening in self.openings.values())
-        needed = self.n_features + self.fit_intercept
-        reasons = []
-        if count < needed:
-            rows = counted(count, "row")
-            reasons.append(f"{rows} cannot determine {needed} coefficients")
-        flat = self._flat if self.fit_intercept else self._diagonal() <= 0
-        if flat.any():
-            number = counted(int(flat.sum()), "feature")
+        reasons = too_few_rows(count, self.n_features + self.fit_intercept)
+        constant = self._constant if self.fit_intercept else self._diagonal() <= 0
+        if constant.any():
+            number = counted(int(constant.sum()), "feature")
             what = "do not vary" if self.fit_intercept else "are zero"
             reasons.append(f"{number} of {self.n_features} {what}")
         if reasons:
-            raise SingularSystemError(
-                f"the data do not determine the coefficients: {'; '.join(reasons)}. "
-                "Remedy: use alpha > 0, or drop these columns."
-            )
+            raise singular_error(reasons)
 
 
 def _positive_factor(matrix: Array) -> Array:
-    """Return the Cholesky factor of a matrix of unit diagonal, made positive."""
+    """Return the Cholesky factor of a matrix of unit diagonal, jittered if needed."""
     jitter = 0.0
     while True:
         shifted = matrix.T.copy()

@@ -1,36 +1,41 @@
 """Choose alpha: leave one client out, or generalized cross-validation.
 
-The losses behind a choice come from `heldout.held_out_losses`, which the server can
-compute alone, or from the clients, each of which counts its own errors under the
-models of all others; `AlphaSelection.from_losses` serves both.
+The losses behind a choice come from `leave_client_out.held_out_losses`, which the
+server can compute alone, or from the clients, each of which evaluates the models of all
+others on its own rows; `AlphaSelection.from_losses` takes both.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from .._checks import check_choice
 from .._text import counted
 from .._types import Array
 from ..errors import FedRidgeError, SingularSystemError, StatisticsError
 from ..statistics.sufficient import SufficientStatistics
+from .alpha_grid import Alphas, auto_alphas, check_alphas, extended_grid
 from .leave_client_out import (
     held_out_losses,
     solve_in_penalty_units,
     squared_errors,
 )
 from .model import RidgeModel
-from .solve import check_alpha, normal_equations, solve
+from .normal_equations import FitOptions, normal_equations
+from .solve import solve
 
 if TYPE_CHECKING:
     import os
 
 __all__ = [
     "AlphaSelection",
+    "Alphas",
     "GridEdgeWarning",
     "auto_alphas",
     "check_alphas",
@@ -39,21 +44,15 @@ __all__ = [
     "warn_edge",
 ]
 
-_AUTO_POINTS = 30
-_AUTO_SPAN = 1e-8
-_AUTO_DEPTH = 1e-6
 _EXTENSIONS = 4
-_SMALLEST_STEP = 10**0.25
-
-Alphas = Sequence[float] | Literal["auto"]
 
 
 class GridEdgeWarning(UserWarning):
     """The best alpha is the smallest or largest of the grid.
 
-    A better one may be beyond. Also where the one-standard-error rule ends at the
-    largest. ``alphas="auto"`` extends the grid by itself, and warns only if that does
-    not help.
+    A better one may lie outside. Also raised where the one-standard-error rule ends at
+    the largest. ``alphas="auto"`` extends the grid by itself, and warns only if that
+    does not help.
 
     Examples
     --------
@@ -144,7 +143,7 @@ class AlphaSelection:
     def describe(self) -> str:
         """Return in one line how alpha was chosen.
 
-        The model says the same, in ``alpha_chosen_by`` and in its summary.
+        The model has the same text in ``alpha_chosen_by`` and in its summary.
         """
         how = {
             "loco": f"leaving out {counted(len(self.clients), 'client')} in turn",
@@ -197,48 +196,9 @@ class AlphaSelection:
         ...     figure.exists()
         True
         """
-        from pathlib import Path
+        from .alpha_plot import draw_selection
 
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7.0, 4.2), layout="constrained")
-        axis = figure.subplots()
-        if self.losses is not None and self.standard_error is not None:
-            axis.plot(self.alphas, self.losses.T, color="0.6", lw=0.6, alpha=0.35)
-            axis.fill_between(
-                self.alphas,
-                self.mean - self.standard_error,
-                self.mean + self.standard_error,
-                color="#1f77b4",
-                alpha=0.2,
-                lw=0,
-                label="± one standard error",
-            )
-            axis.set_ylim(*_view(self.mean, self.standard_error))
-        what = {
-            "gcv": "GCV score",
-            "noise": "score on the other half of the noise",
-        }.get(self.method, "held-out mean squared error")
-        axis.plot(self.alphas, self.mean, color="#1f77b4", lw=2, label="mean")
-        chosen = int(np.flatnonzero(self.alphas == self.alpha)[0])
-        axis.plot(
-            [self.alpha],
-            [self.mean[chosen]],
-            "*",
-            ms=15,
-            color="#2ca02c",
-            label=f"chosen: alpha = {self.alpha:.3g}",
-            zorder=3,
-        )
-        axis.set_xscale("log")
-        axis.set_xlabel("alpha")
-        axis.set_ylabel(what)
-        axis.set_title(self.describe(), fontsize="medium")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(framealpha=0.9, edgecolor="none")
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, dpi=150)
+        draw_selection(self, Path(path))
 
     @classmethod
     def from_losses(
@@ -252,9 +212,9 @@ class AlphaSelection:
         fit_intercept: bool = True,
         standardize: bool = False,
     ) -> AlphaSelection:
-        """Choose by losses of the clients that answered, and refit on all rows.
+        """Choose by the losses of the clients that answered, and refit on all rows.
 
-        For losses that the clients counted themselves; `select_alpha` computes them
+        For losses that the clients computed themselves; `select_alpha` computes them
         from statistics.
 
         Parameters
@@ -288,11 +248,11 @@ class AlphaSelection:
         """
         clients = [client for client in losses if weights[client] > 0]
         if not clients:
-            raise StatisticsError("no client counted its held-out losses.")
+            raise StatisticsError("no client computed its held-out losses.")
         table = np.array([losses[client] for client in clients])
         if table.shape != (len(clients), alphas.size) or not np.isfinite(table).all():
             raise StatisticsError(
-                f"every client must count {alphas.size} finite losses, one for each "
+                f"every client must compute {alphas.size} finite losses, one for each "
                 "candidate."
             )
         share = np.array([weights[client] for client in clients], dtype=np.float64)
@@ -302,16 +262,14 @@ class AlphaSelection:
         if len(clients) > 1:
             spread *= len(clients) / (len(clients) - 1)
         error = np.sqrt(spread)
-        best = int(np.argmin(mean))
-        chosen = best
+        chosen = best = int(np.argmin(mean))
         if one_standard_error:
             chosen = int(np.flatnonzero(mean <= mean[best] + error[best])[-1])
-        return _selection(
+        return _refitted(
             total,
             alphas,
             chosen,
-            fit_intercept,
-            standardize,
+            {"fit_intercept": fit_intercept, "standardize": standardize},
             mean=mean,
             standard_error=error,
             losses=table,
@@ -342,8 +300,8 @@ def select_alpha(
     Parameters
     ----------
     per_client : mapping or iterable of SufficientStatistics, or one of them
-        Statistics by client, names from a mapping and numbers otherwise; for "gcv" the
-        total will do.
+        Statistics by client, with names from a mapping and numbers otherwise; for "gcv"
+        the total is enough.
     alphas : sequence of float or "auto"
         Positive candidates, or a grid over the spectrum of the Gram matrix, which is
         extended where the best one is at its edge.
@@ -365,7 +323,7 @@ def select_alpha(
         If fewer than two clients have rows ("loco"), or rows leave no degrees of
         freedom at a candidate ("gcv").
     FedRidgeError
-        If a candidate is not positive, or an argument is not what it may be.
+        If a candidate is not positive, or another argument is not valid.
 
     Warns
     -----
@@ -395,14 +353,10 @@ def select_alpha(
     """
     parts = _named(per_client)
     total: SufficientStatistics = sum(parts.values())  # type: ignore[assignment]
-    options = {"fit_intercept": fit_intercept, "standardize": standardize}
-    grid = (
-        auto_alphas(total, **options)
-        if isinstance(alphas, str) and alphas == "auto"
-        else check_alphas(alphas)
-    )
-    if method not in ("loco", "gcv"):
-        raise FedRidgeError(f'method must be "loco" or "gcv", got {method!r}.')
+    options: FitOptions = {"fit_intercept": fit_intercept, "standardize": standardize}
+    auto = isinstance(alphas, str) and alphas == "auto"
+    grid = auto_alphas(total, **options) if auto else check_alphas(alphas)
+    check_choice("method", method, ("loco", "gcv"))
     if one_standard_error and method == "gcv":
         raise FedRidgeError(
             "the one-standard-error rule needs losses of single clients: use "
@@ -412,12 +366,11 @@ def select_alpha(
     def choose(candidates: Array) -> AlphaSelection:
         if method == "gcv":
             scores = gcv_scores(total, candidates, **options)
-            return _selection(
+            return _refitted(
                 total,
                 candidates,
                 int(np.argmin(scores)),
-                fit_intercept,
-                standardize,
+                options,
                 mean=scores,
                 standard_error=None,
                 losses=None,
@@ -435,87 +388,31 @@ def select_alpha(
         )
 
     found = choose(grid)
-    if isinstance(alphas, str):
-        for _ in range(_EXTENSIONS):
-            if not found.at_edge:
-                break
-            try:
-                found = choose(_extended(found))
-            except (SingularSystemError, StatisticsError):
-                break
+    extensions = _EXTENSIONS if auto else 0
+    while found.at_edge and extensions:
+        extensions -= 1
+        downwards = int(np.argmin(found.mean)) == 0
+        try:
+            found = choose(extended_grid(found.alphas, downwards=downwards))
+        except (SingularSystemError, StatisticsError):
+            break
     if found.at_edge:
         warn_edge(found)
     return found
 
 
-def check_alphas(alphas: Any) -> Array:
-    """Return candidates as an ascending array without repetitions, all positive."""
-    if isinstance(alphas, str):
-        raise FedRidgeError(
-            f'alphas must be "auto" or a sequence of positive numbers, got {alphas!r}.'
-        )
-    try:
-        grid = np.unique([check_alpha(alpha) for alpha in alphas])
-    except TypeError:
-        raise FedRidgeError(
-            f"alphas must be a sequence of positive numbers, got {alphas!r}."
-        ) from None
-    if grid.size == 0:
-        raise FedRidgeError("alphas is empty: give at least one candidate.")
-    if grid[0] <= 0:
-        raise FedRidgeError(
-            "alphas to choose from must be positive: without a penalty the system of "
-            "the others may be singular."
-        )
-    return grid
-
-
-def auto_alphas(
-    total: SufficientStatistics,
-    *,
-    fit_intercept: bool = True,
-    standardize: bool = False,
-) -> Array:
-    """Return a logarithmic grid over the spectrum of the Gram matrix.
-
-    It reaches from the largest eigenvalue, where even the best determined direction is
-    shrunk by half, to below the smallest that is not zero, and at least six decades
-    down where none is zero.
-    """
-    equations = normal_equations(
-        total, fit_intercept=fit_intercept, standardize=standardize
-    )
-    matrix, _, _ = equations.in_penalty_units()
-    values = np.linalg.eigvalsh(matrix)
-    largest = float(values[-1])
-    if largest <= 0:
-        raise StatisticsError("all features are constant: there is no alpha to choose.")
-    span = max(_AUTO_SPAN, values.size * total.rounding)
-    filled = values[values > span * largest]
-    smallest = float(filled[0]) / 10
-    if filled.size == values.size:
-        smallest = min(smallest, _AUTO_DEPTH * largest)
-    return np.geomspace(smallest, largest, _AUTO_POINTS)
-
-
 def gcv_scores(
-    total: SufficientStatistics,
-    alphas: Array,
-    *,
-    fit_intercept: bool = True,
-    standardize: bool = False,
+    total: SufficientStatistics, alphas: Array, **options: Unpack[FitOptions]
 ) -> Array:
     """Return n RSS / (n - df)² for every alpha, with df the effective parameters.
 
     df is the trace of S (S + alpha I)^-1, and one more for the intercept.
     """
-    equations = normal_equations(
-        total, fit_intercept=fit_intercept, standardize=standardize
-    )
+    equations = normal_equations(total, **options)
     matrix, rhs, _ = equations.in_penalty_units()
     values = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
     shrunk = values[:, None] / (values[:, None] + alphas)
-    freedom = shrunk.sum(axis=0) + fit_intercept
+    freedom = shrunk.sum(axis=0) + equations.fit_intercept
     n = total.total_weight
     if (freedom >= n).any():
         raise StatisticsError(
@@ -523,7 +420,8 @@ def gcv_scores(
             f"{alphas[freedom >= n].max():g}: leave out such small candidates."
         )
     solution, _ = solve_in_penalty_units(equations, alphas)
-    spread = total.centred_target_gram if fit_intercept else total.target_gram
+    centred = equations.fit_intercept
+    spread = total.centred_target_gram if centred else total.target_gram
     residual = squared_errors(
         matrix, rhs, np.diagonal(spread), solution, total.rounding
     )
@@ -541,37 +439,26 @@ def warn_edge(found: AlphaSelection) -> None:
     )
 
 
-def _selection(
+def _refitted(
     total: SufficientStatistics,
     alphas: Array,
     chosen: int,
-    fit_intercept: bool,
-    standardize: bool,
+    options: FitOptions,
     **found: Any,
 ) -> AlphaSelection:
-    alpha = float(alphas[chosen])
-    model = solve(total, alpha, fit_intercept=fit_intercept, standardize=standardize)
-    selection = AlphaSelection(alpha=alpha, alphas=alphas, model=model, **found)
+    model = solve(total, float(alphas[chosen]), **options)
+    selection = AlphaSelection(alpha=model.alpha_, alphas=alphas, model=model, **found)
     model.alpha_chosen_by = selection.describe()
     return selection
 
 
-def _extended(found: AlphaSelection) -> Array:
-    low, high = found.alphas[0], found.alphas[-1]
-    step = max(found.alphas[1] / low, _SMALLEST_STEP)
-    more = np.geomspace(step, step**8, 8)
-    if int(np.argmin(found.mean)) == 0:
-        return np.concatenate([low / more[::-1], found.alphas])
-    return np.concatenate([found.alphas, high * more])
-
-
 def _named(per_client: Any) -> dict[str, SufficientStatistics]:
-    if isinstance(per_client, SufficientStatistics):
-        parts = {"total": per_client}
-    elif isinstance(per_client, Mapping):
+    if isinstance(per_client, Mapping):
         parts = {str(client): part for client, part in per_client.items()}
-    else:
+    elif isinstance(per_client, Iterable):
         parts = {str(k): part for k, part in enumerate(per_client)}
+    else:
+        parts = {"total": per_client}
     for client, part in parts.items():
         if not isinstance(part, SufficientStatistics):
             raise StatisticsError(
@@ -579,12 +466,5 @@ def _named(per_client: Any) -> dict[str, SufficientStatistics]:
                 f"{type(part).__name__}."
             )
     if not parts:
-        raise StatisticsError("no clients: there is nothing to choose alpha by.")
+        raise StatisticsError("there are no clients to choose alpha by.")
     return parts
-
-
-def _view(mean: Array, error: Array) -> tuple[float, float]:
-    """Return limits that show the mean curve, not the worst client."""
-    low, high = float((mean - error).min()), float((mean + error).max())
-    margin = 0.25 * (high - low)
-    return low - margin, high + margin

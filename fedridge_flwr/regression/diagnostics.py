@@ -1,15 +1,18 @@
-"""The paper's run-time quantities: coverage, condition and shrinkage of a fit."""
+"""The paper's diagnostics of a fit: coverage, condition and shrinkage.
+
+They cost several times the solve (eigenvalues of a d x d matrix), so that they are
+computed when somebody looks at them.
+"""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import IllConditionedWarning, SingularSystemError
 from .model import RidgeModel
-from .solve import Statistics, normal_equations, solve
+from .normal_equations import Statistics, normal_equations
+from .solve import cholesky_solve
 
 __all__ = ["LARGEST_SPECTRUM", "Spectrum", "spectrum"]
 
@@ -52,7 +55,7 @@ class Spectrum:
 
     @property
     def vacuous(self) -> bool:
-        """Whether the shrinkage bound says next to nothing."""
+        """Whether the shrinkage bound is too close to 1 to be of use."""
         return self.shrinkage_factor > _VACUOUS
 
 
@@ -85,13 +88,13 @@ def spectrum(stats: Statistics, model: RidgeModel) -> Spectrum | None:
     values = np.linalg.eigvalsh(matrix)
     smallest, largest = max(float(values[0]), 0.0), float(values[-1])
     sigma = model.alpha_
-    unpenalised = _unpenalised(stats, model)
     factor = sigma / (smallest + sigma) if smallest + sigma > 0 else 1.0
     bound = shrinkage = None
+    unpenalised = cholesky_solve(equations, 0.0)
     if unpenalised is not None:
-        bound = factor * float(np.linalg.norm(unpenalised.coef_ / unit))
-        difference = (model.coef_ - unpenalised.coef_) / unit
-        shrinkage = float(np.linalg.norm(difference))
+        coef = unpenalised[0].T
+        bound = factor * float(np.linalg.norm(coef / unit))
+        shrinkage = float(np.linalg.norm((np.atleast_2d(model.coef_) - coef) / unit))
     return Spectrum(
         coverage=smallest,
         lambda_max=largest,
@@ -101,15 +104,6 @@ def spectrum(stats: Statistics, model: RidgeModel) -> Spectrum | None:
         shrinkage_bound=bound,
         shrinkage=shrinkage,
     )
-
-
-def _unpenalised(stats: Statistics, model: RidgeModel) -> RidgeModel | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IllConditionedWarning)
-        try:
-            return solve(stats, 0.0, fit_intercept=model.fit_intercept)
-        except SingularSystemError:
-            return None
 
 
 def _ratio(above: float, below: float) -> float:

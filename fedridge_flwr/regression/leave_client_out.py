@@ -1,7 +1,7 @@
 """Models without one client, and their errors on the rows of that client.
 
-Leaving client k out means solving without its statistics and counting the squared
-error on its rows. Both follow from what was sent once.
+Leaving client k out means solving without its statistics and computing the squared
+error on its rows. Both follow from the statistics that were sent once.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from scipy.linalg.lapack import dposv, dpstrf
 
 from .._text import counted
 from .._types import Array
-from ..data.rows import Rows, check_rows
+from ..data.rows import Rows
 from ..errors import DataError, SingularSystemError, StatisticsError
-from ..features import FeatureMap, map_rows
-from ..linalg.shifted import solve_refined
+from ..linalg.shifted import ShiftedSystem
 from ..statistics.running_total import RunningTotal
 from ..statistics.sufficient import SufficientStatistics
-from .solve import NormalEquations, normal_equations, solve_equations
+from .normal_equations import FitOptions, NormalEquations, normal_equations
+from .solve import solve_equations
 
 __all__ = [
     "ClampedLossWarning",
@@ -44,9 +44,9 @@ class ClampedLossWarning(UserWarning):
     """A loss computed from statistics is lost to rounding.
 
     The held-out error ``y'y - 2 w'h + w'G w`` cancels where the model predicts almost
-    perfectly, as in data without noise. Such losses are set to zero or more, and tell
-    the candidates apart no longer; in a federation ``cv="clients"`` counts them on the
-    rows, which never cancels.
+    perfectly, as in data without noise. Such losses are clipped at zero, and no longer
+    distinguish the candidates; in a federation ``cv="clients"`` computes them on the
+    rows, where nothing cancels.
 
     Examples
     --------
@@ -86,19 +86,8 @@ class HeldOut:
         squares = centred / part.total_weight + offset**2
         return np.asarray(squares.mean(axis=1))
 
-    def direct_losses(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        feature_map: FeatureMap | None = None,
-    ) -> Array:
-        """Return the same from the rows themselves, which never cancels."""
-        rows = check_rows(X, y, sample_weight)
-        return self.losses_of_rows(map_rows(rows, feature_map))
-
     def losses_of_rows(self, rows: Rows) -> Array:
-        """Return the same from rows that are checked, and perhaps mapped."""
+        """Return the same from the rows themselves, where nothing cancels."""
         if (rows.n_targets, rows.n_features) != self.coef.shape[1:]:
             raise DataError(
                 f"the models are of {self.coef.shape[2]} features and "
@@ -125,14 +114,12 @@ class HeldOut:
 def held_out_models(
     parts: Mapping[str, SufficientStatistics],
     alphas: Array,
-    *,
-    fit_intercept: bool = True,
-    standardize: bool = False,
+    **options: Unpack[FitOptions],
 ) -> dict[str, HeldOut]:
     """Return for every client the models of all others, the paper's w_-k(sigma)."""
     filled = _filled(parts)
     found = {
-        client: _held_out(rest, client, alphas, fit_intercept, standardize)
+        client: _held_out(rest, client, alphas, options)
         for client, rest in each_rest(filled, set(filled))
     }
     return {client: found[client] for client in filled}
@@ -141,9 +128,7 @@ def held_out_models(
 def held_out_losses(
     parts: Mapping[str, SufficientStatistics],
     alphas: Array,
-    *,
-    fit_intercept: bool = True,
-    standardize: bool = False,
+    **options: Unpack[FitOptions],
 ) -> dict[str, Array]:
     """Return for every client its mean squared error under the models of all others.
 
@@ -153,13 +138,13 @@ def held_out_losses(
     filled = _filled(parts)
     losses: dict[str, Array | None] = dict.fromkeys(filled)
     small = [client for client, part in filled.items() if _is_small(part)]
-    if small and not standardize:
-        blocks = _Blocks.of(total_of(filled), alphas, fit_intercept)
-        if blocks is not None:
+    if small and not options.get("standardize"):
+        blocks = _Blocks(total_of(filled), alphas, options)
+        if blocks.trusted:
             losses |= {client: blocks.losses(filled[client]) for client in small}
     missing = {client for client, found in losses.items() if found is None}
     for client, rest in each_rest(filled, missing):
-        models = _held_out(rest, client, alphas, fit_intercept, standardize)
+        models = _held_out(rest, client, alphas, options)
         losses[client] = models.losses(filled[client])
     return {client: found for client, found in losses.items() if found is not None}
 
@@ -187,8 +172,8 @@ def _others(
 ) -> Iterator[tuple[str, SufficientStatistics]]:
     """Yield for every wanted client the statistics of all others, merged by halves.
 
-    Slower than subtraction, which would leave the rounding of a client's own numbers
-    where the others have none, as in a column that only this client varies.
+    Slower than subtraction, which would leave rounding of the client's own numbers in
+    columns that are constant for all others.
     """
     if not any(client in wanted for client, _ in parts):
         return
@@ -206,22 +191,16 @@ def _is_small(part: SufficientStatistics) -> bool:
 
 
 def _held_out(
-    rest: SufficientStatistics,
-    client: str,
-    alphas: Array,
-    fit_intercept: bool,
-    standardize: bool,
+    rest: SufficientStatistics, client: str, alphas: Array, options: FitOptions
 ) -> HeldOut:
-    equations = normal_equations(
-        rest, fit_intercept=fit_intercept, standardize=standardize
-    )
+    equations = normal_equations(rest, **options)
     try:
         solution, unit = solve_in_penalty_units(equations, alphas)
     except SingularSystemError as error:
         raise SingularSystemError(f"without client {client}: {error}") from error
     coef = (solution * unit[:, None, None]).transpose(1, 2, 0)
     intercept = np.zeros(coef.shape[:2])
-    if fit_intercept:
+    if equations.fit_intercept:
         intercept = rest.target_means - coef @ rest.feature_means
     return HeldOut(coef, intercept)
 
@@ -229,12 +208,12 @@ def _held_out(
 def solve_in_penalty_units(
     equations: NormalEquations, alphas: Array
 ) -> tuple[Array, Array]:
-    """Return W (d, a, t) and unit, by scaled Cholesky where the reduction is not good.
+    """Return W (d, a, t) and unit, by Cholesky where the reduction is not accurate.
 
     The coefficients are W times unit.
     """
     matrix, rhs, unit = equations.in_penalty_units()
-    solution, accurate = solve_refined(matrix, rhs, alphas)
+    solution, accurate = ShiftedSystem(matrix).solve_refined(rhs, alphas)
     for j in np.flatnonzero(~accurate):
         exact, _ = solve_equations(equations, float(alphas[j]))
         solution[:, j] = exact / unit[:, None]
@@ -251,30 +230,26 @@ class _Blocks:
     """
 
     def __init__(
-        self, total: SufficientStatistics, alphas: Array, fit_intercept: bool
+        self, total: SufficientStatistics, alphas: Array, options: FitOptions
     ) -> None:
-        equations = normal_equations(total, fit_intercept=fit_intercept)
-        self._total, self._fit_intercept = total, fit_intercept
-        self._alphas = alphas
+        equations = normal_equations(total, **options)
+        self._total, self._equations, self._alphas = total, equations, alphas
         self._values, self._vectors = np.linalg.eigh(equations.matrix)
         rotated = (self._vectors.T @ equations.rhs)[:, None, :]
         shifted = self._values[:, None, None] + alphas[:, None]
         self._rotated_solution = rotated / shifted
 
-    @classmethod
-    def of(
-        cls, total: SufficientStatistics, alphas: Array, fit_intercept: bool
-    ) -> _Blocks | None:
-        """Return None where an unscaled decomposition would lose digits."""
-        blocks = cls(total, alphas, fit_intercept)
-        lowest = float(alphas.min())
-        smallest = max(float(blocks._values[0]), 0.0) + lowest
-        condition = (blocks._values[-1] + lowest) / smallest
-        return blocks if condition < _TRUSTED_CONDITION else None
+    @property
+    def trusted(self) -> bool:
+        """Whether an unscaled decomposition keeps the digits."""
+        lowest = float(self._alphas.min())
+        smallest = max(float(self._values[0]), 0.0) + lowest
+        return bool(self._values[-1] + lowest < _TRUSTED_CONDITION * smallest)
 
     def losses(self, part: SufficientStatistics) -> Array | None:
+        """Return the losses of one client, None where they would be rounding."""
         total, d = self._total, self._total.n_features
-        if self._fit_intercept:
+        if self._equations.fit_intercept:
             rest = total.total_weight - part.total_weight
             if rest <= 0:
                 return None
@@ -293,7 +268,7 @@ class _Blocks:
             remaining = -(U / (self._values + alpha)) @ U.T
             np.einsum("ii->i", remaining)[:] += 1.0
             factor, residual, failed = dposv(remaining, own, lower=1)
-            # Where almost nothing remains, it is the rounding of 1 - 1.
+            # Where almost nothing remains, it is rounding of 1 - 1.
             if failed or np.diagonal(factor).min() ** 2 < _LEVERAGE_LEFT:
                 return None
             squares = (residual**2).sum(axis=0) + last * residual[-1] ** 2

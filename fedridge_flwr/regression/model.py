@@ -1,22 +1,22 @@
-"""`RidgeModel`: what a fit leaves behind, in scikit-learn's terms."""
+"""`RidgeModel`: the fitted coefficients, as a scikit-learn estimator has them."""
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._files import read_file, strict_json
-from .._text import counted
 from .._types import Array
-from ..data.rows import Block, Rows, check_rows, finite_block
+from ..data.rows import finite_block
 from ..errors import DataError, FedRidgeError
-from ..features import FeatureMap, GaussianProjection, map_rows
-from . import model_file as saved
+from ..features import FeatureMap, GaussianProjection
+from .evaluation import Evaluation, errors_on
+from .model_file import read_model, write_model
+from .sklearn_form import fitted_estimator, sklearn_shapes
+from .summary import model_repr, model_summary
 
 if TYPE_CHECKING:
     import os
@@ -24,40 +24,9 @@ if TYPE_CHECKING:
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import Pipeline
 
-__all__ = ["Evaluation", "RidgeModel"]
+__all__ = ["Evaluation", "RidgeModel", "sklearn_shapes"]
 
-_FORMAT = "fedridge-model"
-_VERSION = 1
-_SUMMARY_ROWS = 40
-_MAPPED_ROWS = 5
 _PREDICT_BYTES = 8 << 20
-_LONGEST_REASON = 300
-
-
-class Evaluation(NamedTuple):
-    """Mean squared error and R² on some rows; R² is NaN where y does not vary."""
-
-    mse: float
-    r2: float
-    n_rows: int
-
-
-class _Errors(NamedTuple):
-    """Mean squared error and variance of y, per target."""
-
-    error: Array
-    spread: Array
-    n_rows: int
-
-
-def _weighted_mean(rows: Rows, values: Callable[[Block], Array]) -> Array:
-    """Return the weighted mean of something over all rows, block by block."""
-    total, weight = np.zeros(rows.n_targets), 0.0
-    for block in rows.blocks():
-        own = block.weights
-        total = total + own @ np.asarray(values(block), dtype=np.float64)
-        weight += float(own.sum())
-    return total / weight
 
 
 class RidgeModel:
@@ -78,7 +47,7 @@ class RidgeModel:
     feature_names : sequence of str, optional
         Names of the columns that `predict` takes.
     alpha_chosen_by : str, optional
-        How alpha was chosen, in words.
+        How alpha was chosen.
     feature_map : FeatureMap, optional
         Map of the raw columns; needs `n_features_in`.
     n_features_in : int, optional
@@ -98,24 +67,23 @@ class RidgeModel:
     alpha_chosen_by : str or None
         How it was chosen, if it was not given.
     feature_names_in_ : ndarray of str
-        Names of the columns that `predict` takes; only there if they are known.
+        Names of the columns that `predict` takes; only set if they are known.
     feature_map : FeatureMap or None
         Map of the raw columns, which `predict` applies.
     map_fingerprint : str or None
         Fingerprint of the map that the statistics went through.
     n_rows_ : int or None
-        How many rows the model stands on. Of a private model the number is noisy, or
-        None.
+        Number of rows of the fit. Of a private model the number is noisy, or None.
     n_clients_ : int
-        How many contributions the model stands on.
+        Number of contributions in the fit.
     condition_ : float or None
         Estimated condition of the scaled system that was solved; None where it is not
         known, as of a private model.
     r2_ : float or None
-        R² on the training rows (mean over targets); None where the statistics do
-        not tell.
+        R² on the training rows (mean over targets); None where it cannot be computed
+        from the statistics.
     privacy_ : dict or None
-        The privacy report of a private model: what is promised, and what it cost.
+        The privacy report of a private model: the guarantee, and the budget spent.
 
     Examples
     --------
@@ -201,7 +169,7 @@ class RidgeModel:
         if isinstance(self.feature_map, GaussianProjection):
             return self.feature_map.original_coef(self.coef_, self.n_features_in_)
         raise AttributeError(
-            "coef_original_ is only there without a feature map, or with a "
+            "coef_original_ is only defined without a feature map, or with a "
             "GaussianProjection alone: use predict, or to_sklearn()."
         )
 
@@ -351,7 +319,7 @@ class RidgeModel:
         >>> round(mse, 6), round(r2, 6), n_rows
         (0.5, 0.777778, 2)
         """
-        error, spread, n_rows = self._errors(X, y, sample_weight)
+        error, spread, n_rows = errors_on(self, X, y, sample_weight)
         defined = n_rows > 1 and bool(np.all(spread > 0))
         r2 = float(np.mean(1.0 - error / spread)) if defined else float("nan")
         return Evaluation(float(np.mean(error)), r2, n_rows)
@@ -364,12 +332,8 @@ class RidgeModel:
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix of shape (n, d)
-            Features, as `predict` takes them.
-        y : array of shape (n,) or (n, t)
-            Targets.
-        sample_weight : array of shape (n,), optional
-            Non-negative weights.
+        X, y, sample_weight
+            As in `evaluate`.
 
         Returns
         -------
@@ -388,40 +352,13 @@ class RidgeModel:
         >>> round(solve(stats, alpha=0.0).score([[2.0], [3.0]], [5.0, 8.0]), 6)
         0.777778
         """
-        errors = self._errors(X, y, sample_weight)
-        if errors.n_rows < 2:
+        error, spread, n_rows = errors_on(self, X, y, sample_weight)
+        if n_rows < 2:
             return float("nan")
         with np.errstate(divide="ignore", invalid="ignore"):
-            r2 = 1.0 - errors.error / errors.spread
-        flat = np.where(errors.error > 0, 0.0, 1.0)
-        return float(np.mean(np.where(errors.spread > 0, r2, flat)))
-
-    def _errors(self, X: Any, y: Any, sample_weight: Any) -> _Errors:
-        rows = check_rows(X, y, sample_weight)
-        if rows.n_rows == 0:
-            raise DataError("there are no rows to evaluate on.")
-        if rows.weight is not None and not rows.weight.any():
-            raise DataError("sample_weight is zero for every row to evaluate on.")
-        self._check_columns(X, rows.n_features)
-        targets = self.coef_.shape[0] if self.coef_.ndim == 2 else 1
-        if rows.n_targets != targets:
-            raise DataError(
-                f"y has {counted(rows.n_targets, 'target')}, but the model "
-                f"predicts {targets}."
-            )
-        mapped = map_rows(rows, self.feature_map)
-        with np.errstate(invalid="ignore", over="ignore"):
-            mean = _weighted_mean(rows, lambda block: block.Y)
-            error = _weighted_mean(
-                mapped, lambda block: (block.Y - self._predict_block(block.X)) ** 2
-            )
-            spread = _weighted_mean(rows, lambda block: (block.Y - mean) ** 2)
-        if not np.isfinite(error).all():
-            mapped.refuse_bad_values()
-        return _Errors(error, spread, rows.n_rows)
-
-    def _predict_block(self, X: Any) -> Array:
-        return np.asarray(X @ np.atleast_2d(self.coef_).T + self.intercept_)
+            r2 = 1.0 - error / spread
+        constant = np.where(error > 0, 0.0, 1.0)
+        return float(np.mean(np.where(spread > 0, r2, constant)))
 
     def _check_columns(self, X: Any, n_features: int) -> None:
         if n_features != self.n_features_in_:
@@ -473,83 +410,11 @@ class RidgeModel:
           x0                   1
           intercept            1
         """
-        facts = [
-            ("rows", self._rows_in_words()),
-            ("clients", f"{self.n_clients_}"),
-            ("alpha", self._alpha_in_words()),
-            ("R² (train)", "not known" if self.r2_ is None else f"{self.r2_:.6g}"),
-            (
-                "condition",
-                "not known"
-                if self.condition_ is None
-                else f"{self.condition_:.1f}"
-                if self.condition_ < 1e4
-                else f"{self.condition_:.1e}",
-            ),
-        ]
-        if self.privacy_ is not None:
-            facts.append(("privacy", _promise(self.privacy_)))
-        if self.standardize:
-            facts.insert(3, ("penalty on", "standardised features"))
-        if self.feature_map is not None:
-            words = self.feature_map.describe(self.n_features_in_)
-            facts.insert(0, ("features", words))
-        lines = ["Ridge regression"]
-        lines += [f"  {name:<10}  {value}" for name, value in facts]
-        return "\n".join([*lines, "", *self._coefficient_table()])
-
-    def _rows_in_words(self) -> str:
-        if self.n_rows_ is None:
-            return "hidden by the noise"
-        return f"{self.n_rows_}" if self.privacy_ is None else f"about {self.n_rows_}"
-
-    def _alpha_in_words(self) -> str:
-        chosen = self.alpha_chosen_by
-        return f"{self.alpha_:g}" + ("" if chosen is None else f" ({chosen})")
-
-    def _coefficient_table(self) -> list[str]:
-        known = getattr(self, "feature_names_in_", None)
-        behind_map = self.map_fingerprint is not None
-        letter = "f" if behind_map else "x"
-        names = [f"{letter}{j}" for j in range(self.coef_.shape[-1])]
-        if known is not None and not behind_map:
-            names = [str(name) for name in known]
-        coefs = np.atleast_2d(self.coef_)
-        heads = (
-            ["coefficient"]
-            if coefs.shape[0] == 1
-            else [f"target {k}" for k in range(coefs.shape[0])]
-        )
-        shown = min(len(names), _MAPPED_ROWS if behind_map else _SUMMARY_ROWS)
-        table = [(names[j], coefs[:, j]) for j in range(shown)]
-        if self.fit_intercept:
-            table.append(("intercept", np.atleast_1d(self.intercept_)))
-        width = max(9, *(len(name) for name, _ in table))
-        lines = [f"  {'':<{width}}  " + "  ".join(f"{head:>11}" for head in heads)]
-        for name, values in table:
-            cells = "  ".join(f"{value:>11.6g}" for value in values)
-            lines.append(f"  {name:<{width}}  {cells}")
-        if shown < len(names):
-            left_out = f"  ... and {len(names) - shown} more features (see coef_)"
-            lines.insert(1 + shown, left_out)
-        return lines
+        return model_summary(self)
 
     def __repr__(self) -> str:
-        """Show what the model is and what it stands on."""
-        facts = [
-            f"alpha={self.alpha_}",
-            self._features_in_words(),
-            *([] if self.n_rows_ is None else [counted(self.n_rows_, "row")]),
-            counted(self.n_clients_, "client"),
-            *([] if self.r2_ is None else [f"R²={self.r2_:.4g}"]),
-        ]
-        return f"RidgeModel({', '.join(facts)})"
-
-    def _features_in_words(self) -> str:
-        features = counted(self.coef_.shape[-1], "feature")
-        if self.feature_map is None:
-            return features
-        return f"{features} of {counted(self.n_features_in_, 'column')}"
+        """Show the size of the model and of the data behind it."""
+        return model_repr(self)
 
     # ---- keep -----------------------------------------------------------------
 
@@ -575,28 +440,7 @@ class RidgeModel:
         >>> ridge.predict([[2.0]]).round(6)
         array([3.])
         """
-        if self.feature_map is None:
-            return self._to_ridge()
-        from sklearn.pipeline import Pipeline
-
-        mapping = self.feature_map.to_sklearn(self.n_features_in_)
-        if hasattr(self, "feature_names_in_"):
-            first = mapping[0] if isinstance(mapping, Pipeline) else mapping
-            first.feature_names_in_ = self.feature_names_in_.copy()
-        return Pipeline([("features", mapping), ("ridge", self._to_ridge())])
-
-    def _to_ridge(self) -> Ridge:
-        from sklearn.linear_model import Ridge
-
-        ridge = Ridge(alpha=self.alpha_, fit_intercept=self.fit_intercept)
-        ridge.coef_ = self.coef_.copy()
-        ridge.intercept_ = np.copy(self.intercept_)[()]
-        ridge.n_features_in_ = self.coef_.shape[-1]
-        ridge.n_iter_ = None
-        ridge.solver_ = "cholesky"
-        if self.feature_map is None and hasattr(self, "feature_names_in_"):
-            ridge.feature_names_in_ = self.feature_names_in_.copy()
-        return ridge
+        return fitted_estimator(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as JSON; every float64 comes back exactly.
@@ -604,8 +448,7 @@ class RidgeModel:
         Parameters
         ----------
         path : path-like
-            File to write; missing folders are made, and a file that is there is
-            replaced.
+            File to write; missing folders are made, an existing file is replaced.
 
         Examples
         --------
@@ -619,38 +462,11 @@ class RidgeModel:
         >>> bool((same.coef_ == model.coef_).all())
         True
         """
-        names = getattr(self, "feature_names_in_", None)
-        content = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "coef": self.coef_.tolist(),
-            "intercept": np.asarray(self.intercept_).tolist(),
-            "alpha": self.alpha_,
-            "fit_intercept": self.fit_intercept,
-            "standardize": self.standardize,
-            "feature_names": None if names is None else names.tolist(),
-            "n_rows": self.n_rows_,
-            "n_clients": self.n_clients_,
-            "condition": self.condition_,
-            "r2": self.r2_,
-            "alpha_chosen_by": self.alpha_chosen_by,
-            "privacy": self.privacy_,
-        }
-        if self.map_fingerprint is not None:
-            content["map_fingerprint"] = self.map_fingerprint
-        if self.feature_map is not None:
-            content["feature_map"] = self.feature_map.content()
-            content["n_features_in"] = self.n_features_in_
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(
-            json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
-            encoding="utf-8",
-        )
+        write_model(self, Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RidgeModel:
-        """Read a model written by `save`; what does not look like one is refused.
+        """Read a model written by `save`; every value is checked.
 
         No pickle: a file from elsewhere can hold wrong numbers, but runs no code.
 
@@ -679,79 +495,4 @@ class RidgeModel:
         ...         print(str(error).replace(str(path), "model.json"))
         model.json is not a model written by RidgeModel.save.
         """
-        try:
-            content = strict_json(read_file(Path(path)))
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError) as error:
-            raise FedRidgeError(
-                f"{path} is not a model file, or is damaged: {error}."
-            ) from error
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise FedRidgeError(f"{path} is not a model written by RidgeModel.save.")
-        version = content.get("version")
-        if type(version) is not int or version != _VERSION:
-            raise FedRidgeError(
-                f"{path} has version {str(version)[:60]} of the model format, "
-                f"this package reads {_VERSION}: install a matching fedridge-flwr."
-            )
-        try:
-            return cls._from_content(content)
-        except KeyError as error:
-            raise FedRidgeError(f"{path} is damaged: it has no {error}.") from error
-        except ValueError as error:
-            reason = str(error)[:_LONGEST_REASON]
-            raise FedRidgeError(f"{path} is damaged: {reason}.") from error
-
-    @classmethod
-    def _from_content(cls, content: dict[str, Any]) -> RidgeModel:
-        coef = saved.numbers(content["coef"], "coef")
-        intercept = saved.numbers(content["intercept"], "intercept")
-        if (
-            coef.ndim not in (1, 2)
-            or coef.size == 0
-            or intercept.shape not in ((), coef.shape[:-1])
-        ):
-            raise ValueError(
-                f"coef of shape {coef.shape}, intercept of shape {intercept.shape}"
-            )
-        feature_map, n_features_in = _map_from(content)
-        expected = coef.shape[-1] if n_features_in is None else n_features_in
-        return cls(
-            coef=coef,
-            intercept=float(intercept) if intercept.ndim == 0 else intercept,
-            alpha=saved.number(content["alpha"], "alpha", 0.0),
-            fit_intercept=saved.flag(content["fit_intercept"], "fit_intercept"),
-            standardize=saved.flag(content["standardize"], "standardize"),
-            feature_names=saved.names(content["feature_names"], expected),
-            n_rows=saved.maybe(saved.whole, content["n_rows"], "n_rows"),
-            n_clients=saved.whole(content["n_clients"], "n_clients"),
-            condition=saved.maybe(saved.number, content["condition"], "condition"),
-            r2=saved.maybe(saved.number, content["r2"], "r2"),
-            alpha_chosen_by=saved.maybe(
-                saved.text, content.get("alpha_chosen_by"), "alpha_chosen_by"
-            ),
-            privacy=saved.maybe(saved.promise, content.get("privacy"), "privacy"),
-            feature_map=feature_map,
-            n_features_in=n_features_in,
-            map_fingerprint=saved.maybe(
-                saved.text, content.get("map_fingerprint"), "map_fingerprint"
-            ),
-        )
-
-
-def _map_from(content: dict[str, Any]) -> tuple[FeatureMap | None, int | None]:
-    if content.get("feature_map") is None:
-        return None, None
-    feature_map = FeatureMap.from_json(json.dumps(content["feature_map"]))
-    return feature_map, saved.whole(content["n_features_in"], "n_features_in")
-
-
-def _promise(privacy: dict[str, Any]) -> str:
-    words = (
-        f"epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g} for each "
-        f"{privacy['unit']} ({privacy['neighboring']}, {privacy['trust']} trust)"
-    )
-    if privacy["calibration"] == "paper":
-        words += f"; NOT as claimed: {privacy['true_epsilon']:.3g}"
-    return words
+        return read_model(Path(path), cls)

@@ -1,104 +1,179 @@
-"""Values in a saved model: each is what it should be, or a `ValueError` says so."""
+"""A model as a JSON file: written so that it comes back exactly, read without trust."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._checks import check_alpha, check_flag, check_whole, must_be
+from .._files import read_file, strict_json
 from .._types import Array
+from ..errors import FedRidgeError
+from ..features import FeatureMap
 
-__all__ = ["flag", "maybe", "names", "number", "numbers", "promise", "text", "whole"]
+if TYPE_CHECKING:
+    from .model import RidgeModel
 
-_T = TypeVar("_T")
-_PROMISED = {
-    "epsilon": (int, float),
-    "delta": (int, float),
-    "true_epsilon": (int, float),
-    "unit": (str,),
-    "neighboring": (str,),
-    "trust": (str,),
-    "calibration": (str,),
-}
+__all__ = ["read_model", "write_model"]
 
-
-def maybe(read: Callable[[Any, str], _T], value: Any, what: str) -> _T | None:
-    """Return None for None, and otherwise what `read` makes of the value.
-
-    Examples
-    --------
-    >>> maybe(whole, None, "n_rows"), maybe(whole, 3, "n_rows")
-    (None, 3)
-    """
-    return None if value is None else read(value, what)
+_FORMAT = "fedridge-model"
+_VERSION = 1
+_LONGEST_REASON = 300
+_LARGEST_COUNT = 2**63 - 1
 
 
-def number(value: Any, what: str, least: float = -np.inf) -> float:
-    """Return a finite number, `least` or more."""
-    found = float(numbers(value, what, most=0))
-    if found < least:
-        raise ValueError(f"{what} is below {least:g}")
+def write_model(model: RidgeModel, path: Path) -> None:
+    """Write a model; missing folders are made."""
+    names = getattr(model, "feature_names_in_", None)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "coef": model.coef_.tolist(),
+        "intercept": np.asarray(model.intercept_).tolist(),
+        "alpha": model.alpha_,
+        "fit_intercept": model.fit_intercept,
+        "standardize": model.standardize,
+        "feature_names": None if names is None else names.tolist(),
+        "n_rows": model.n_rows_,
+        "n_clients": model.n_clients_,
+        "condition": model.condition_,
+        "r2": model.r2_,
+        "alpha_chosen_by": model.alpha_chosen_by,
+        "privacy": model.privacy_,
+    }
+    if model.map_fingerprint is not None:
+        content["map_fingerprint"] = model.map_fingerprint
+    if model.feature_map is not None:
+        content["feature_map"] = model.feature_map.content()
+        content["n_features_in"] = model.n_features_in_
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
+        encoding="utf-8",
+    )
+
+
+def read_model(path: Path, build: Callable[..., RidgeModel]) -> RidgeModel:
+    """Return what `build` makes of the parameters in a file."""
+    try:
+        content = strict_json(read_file(path))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise FedRidgeError(
+            f"{path} is not a model file, or is damaged: {error}."
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise FedRidgeError(f"{path} is not a model written by RidgeModel.save.")
+    version = content.get("version")
+    if type(version) is not int or version != _VERSION:
+        raise FedRidgeError(
+            f"{path} has version {str(version)[:60]} of the model format, "
+            f"this package reads {_VERSION}: install a matching fedridge-flwr."
+        )
+    try:
+        return build(**_parameters(content))
+    except KeyError as error:
+        raise FedRidgeError(f"{path} is damaged: it has no {error}.") from error
+    except ValueError as error:
+        reason = str(error)[:_LONGEST_REASON].rstrip(".")
+        raise FedRidgeError(f"{path} is damaged: {reason}.") from error
+
+
+def _parameters(content: dict[str, Any]) -> dict[str, Any]:
+    # Files of the first version lack some keys; of the others none may be missing.
+    content = {**dict.fromkeys(_LATER_KEYS), **content}
+    found = {key: read(key, content[key]) for key, read in _READERS.items()}
+    coef, intercept = found["coef"], found["intercept"]
+    shapes = ((), coef.shape[:-1])
+    if coef.ndim not in (1, 2) or coef.size == 0 or intercept.shape not in shapes:
+        raise ValueError(
+            f"coef of shape {coef.shape}, intercept of shape {intercept.shape}"
+        )
+    found["intercept"] = float(intercept) if intercept.ndim == 0 else intercept
+    n_columns = coef.shape[-1]
+    if content["feature_map"] is not None:
+        n_columns = _count("n_features_in", content["n_features_in"])
+        found["n_features_in"] = n_columns
+        found["feature_map"] = FeatureMap.from_json(json.dumps(content["feature_map"]))
+    names = found["feature_names"]
+    if names is not None and len(names) != n_columns:
+        raise ValueError(f"{len(names)} names for {n_columns} features")
     return found
 
 
-def numbers(value: Any, what: str, most: int = 2) -> Array:
-    """Return lists of finite numbers, and of nothing that can be turned into one."""
-    _only_numbers(value, what, most)
+def _numbers(name: str, value: Any, depth: int = 2) -> Array:
+    """Return lists of finite numbers; text or bools are not converted."""
+    _refuse_other_than_numbers(name, value, depth)
     try:
         found = np.asarray(value, dtype=np.float64)
     except (ValueError, OverflowError):
-        raise ValueError(f"{what} is not a table of numbers") from None
+        raise ValueError(f"{name} is not a table of numbers") from None
     if not np.isfinite(found).all():
-        raise ValueError(f"{what} is not finite")
+        raise ValueError(f"{name} is not finite")
     return found
 
 
-def whole(value: Any, what: str) -> int:
-    """Return a whole number, zero or more."""
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{what} is not a whole number, zero or more")
-    return value
-
-
-def flag(value: Any, what: str) -> bool:
-    """Return true or false."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{what} is neither true nor false")
-    return value
-
-
-def text(value: Any, what: str) -> str:
-    """Return text."""
-    if not isinstance(value, str):
-        raise ValueError(f"{what} is not text")
-    return value
-
-
-def names(value: Any, expected: int) -> list[str] | None:
-    """Return as many names as there are columns, or None."""
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError("feature_names is not a list of text")
-    if len(value) != expected:
-        raise ValueError(f"{len(value)} names for {expected} features")
-    return value
-
-
-def promise(value: Any, what: str) -> dict[str, Any]:
-    """Return a privacy report that has all that a summary tells of it."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} is not a report")
-    for key, kinds in _PROMISED.items():
-        if type(value.get(key)) not in kinds:
-            raise ValueError(f"{what} does not say its {key}")
-    return value
-
-
-def _only_numbers(value: Any, what: str, depth: int) -> None:
+def _refuse_other_than_numbers(name: str, value: Any, depth: int) -> None:
     if isinstance(value, list) and depth > 0:
         for each in value:
-            _only_numbers(each, what, depth - 1)
+            _refuse_other_than_numbers(name, each, depth - 1)
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{what} is not made of numbers")
+        raise ValueError(f"{name} has entries that are not numbers")
+
+
+def _number(name: str, value: Any) -> float:
+    return float(_numbers(name, value, depth=0))
+
+
+def _count(name: str, value: Any) -> int:
+    return check_whole(name, value, 0, _LARGEST_COUNT)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise must_be(name, "text", value)
+    return value
+
+
+def _names(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise must_be(name, "a list of text", value)
+    return [_text(name, each) for each in value]
+
+
+def _privacy(name: str, value: Any) -> dict[str, Any]:
+    """Return a privacy report that has all that a summary shows of it."""
+    if not isinstance(value, dict):
+        raise must_be(name, "a privacy report", value)
+    for key in ("epsilon", "delta", "true_epsilon"):
+        _number(f"{name} {key}", value.get(key))
+    for key in ("unit", "neighboring", "trust", "calibration"):
+        _text(f"{name} {key}", value.get(key))
+    return value
+
+
+def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else read(name, value)
+
+
+_LATER_KEYS = ("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map")
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "coef": _numbers,
+    "intercept": _numbers,
+    "alpha": lambda _, value: check_alpha(value),
+    "fit_intercept": check_flag,
+    "standardize": check_flag,
+    "feature_names": _optional(_names),
+    "n_rows": _optional(_count),
+    "n_clients": _count,
+    "condition": _optional(_number),
+    "r2": _optional(_number),
+    "alpha_chosen_by": _optional(_text),
+    "privacy": _optional(_privacy),
+    "map_fingerprint": _optional(_text),
+}

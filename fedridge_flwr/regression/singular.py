@@ -1,4 +1,4 @@
-"""Say which columns make a system of equations singular, in the user's words."""
+"""Which columns make a system of equations singular, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
+from .._text import counted
 from .._types import Array
-from ..errors import column_labels
+from ..errors import SingularSystemError, column_labels
 
-__all__ = ["explain_singular"]
+__all__ = ["explain_singular", "singular_error", "too_few_rows"]
 
 _SHOWN = 4
 _DEPENDENT = 1e-10
@@ -46,9 +47,33 @@ def explain_singular(
     rest = np.setdiff1d(np.arange(matrix.shape[0]), constant)
     if rest.size:
         among = _dependencies(matrix[np.ix_(rest, rest)], rest, names)
-        # Constant columns explain enough: the others need not be blamed as well.
+        # Constant columns are explanation enough: the others need not be named.
         found += among if among or found else [_nearly(matrix, names)]
     return found
+
+
+def too_few_rows(count: int, needed: int) -> list[str]:
+    """Return the reason that there are fewer rows than coefficients, if there are.
+
+    Examples
+    --------
+    >>> too_few_rows(3, 5), too_few_rows(5, 5)
+    (['3 rows cannot determine 5 coefficients'], [])
+    """
+    if count >= needed:
+        return []
+    return [f"{counted(count, 'row')} cannot determine {needed} coefficients"]
+
+
+def singular_error(
+    reasons: Sequence[str], alpha: float = 0.0, drop: str = "drop these columns"
+) -> SingularSystemError:
+    """Return the error with these reasons and the remedy that fits alpha."""
+    penalty = "use alpha > 0" if alpha == 0.0 else f"raise alpha (now {alpha:g})"
+    return SingularSystemError(
+        f"the data do not determine the coefficients: {'; '.join(reasons)}. "
+        f"Remedy: {penalty}, or {drop}."
+    )
 
 
 def _nearly(matrix: Array, names: Sequence[str] | None) -> str:

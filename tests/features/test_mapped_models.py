@@ -437,7 +437,7 @@ def test_other_maps_have_no_coefficients_of_raw_columns():
     for kind in ("fourier", "tangent", "polynomial", "both"):
         model = fitted(MAPS[kind])
         assert not hasattr(model, "coef_original_")
-        with pytest.raises(AttributeError, match="only there without a feature map"):
+        with pytest.raises(AttributeError, match="only defined without a feature map"):
             _ = model.coef_original_
     X, y = rows()
     plain = solve(SufficientStatistics.from_data(X, y))
@@ -518,7 +518,7 @@ def test_held_out_losses_are_counted_on_raw_rows(feature_map):
     first, second = statistics(feature_map, X, y, parts)
     alphas = np.array([0.1, 10.0])
     others = held_out_models({"a": first, "b": second}, alphas)["a"]
-    found = others.direct_losses(X[:80], y[:80], feature_map=feature_map)
+    found = others.losses_of_rows(map_rows(check_rows(X[:80], y[:80]), feature_map))
     expected = [
         np.mean((y[:80] - ridge.predict(feature_map.transform(X[:80]))) ** 2)
         for ridge in (

@@ -175,7 +175,7 @@ def test_products_are_those_of_one_symmetric_sum_of_squares() -> None:
     product = centred_product(rows, V)
     check_product(opening, V, product)
     turned = V @ np.array([[0.0, 1.0], [-1.0, 0.0]]) * 0.1
-    with pytest.raises(ProtocolError, match="does not fit"):
+    with pytest.raises(ProtocolError, match="contradict each other"):
         check_product(opening, V, product + turned)
 
 

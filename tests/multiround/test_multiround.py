@@ -34,7 +34,7 @@ from fedridge_flwr.federation.requests import Limits, choose_mode
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.linalg.packed import packed_length
 from fedridge_flwr.linalg.pivoted import trapezoid_length
-from fedridge_flwr.multiround import ConjugateSteps, Opening, centred_product
+from fedridge_flwr.multiround import Opening, centred_product
 from fedridge_flwr.multiround.int8 import dequantise, n_blocks, quantise
 from fedridge_flwr.multiround.opening import head_length
 from fedridge_flwr.multiround.products import first_moments
@@ -229,36 +229,6 @@ def test_whatever_arrives_as_an_opening_it_is_an_opening_or_an_error(data, d, co
             Opening.from_arrays(arrays, Schema(d, 1), count, factor=True)
     except FedRidgeError:
         pass
-
-
-@given(st.integers(1, 8), st.integers(1, 3), st.integers(0, 99))
-def test_steps_solve_any_positive_system_in_as_many_rounds_as_unknowns(d, t, seed):
-    rng = np.random.default_rng(seed)
-    root = rng.normal(size=(d, d))
-    A, H = root @ root.T + 0.1 * np.eye(d), rng.normal(size=(d, t))
-    steps = ConjugateSteps(H, lambda r: r, tol=1e-13)
-    rounds = 0
-    while not steps.done:
-        steps.take(A @ steps.directions)
-        rounds += 1
-    assert rounds <= d + 1
-    np.testing.assert_allclose(A @ steps.solution, H, atol=1e-9)
-
-
-def test_steps_say_why_they_end():
-    indefinite = np.diag([1.0, -1.0])
-    steps = ConjugateSteps(np.ones((2, 1)), lambda r: r, tol=1e-12)
-    while not steps.done:
-        steps.take(indefinite @ steps.directions)
-    assert not steps.converged
-    assert "positive definite" in steps.ended
-    noisy = ConjugateSteps(np.ones((3, 1)), lambda r: r, tol=1e-12, patience=5)
-    rng = np.random.default_rng(0)
-    while not noisy.done:
-        root = rng.normal(size=(3, 3))
-        noisy.take((root @ root.T + np.eye(3)) @ noisy.directions)
-    assert noisy.ended
-    assert not noisy.converged
 
 
 # ---- the whole -----------------------------------------------------------------------

@@ -24,7 +24,8 @@ from fedridge_flwr import (
     SufficientStatistics,
     solve,
 )
-from fedridge_flwr.linalg.shifted import ShiftedSystem, solve_refined
+from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.linalg.shifted import ShiftedSystem
 from fedridge_flwr.regression.alpha_selection import (
     AlphaSelection,
     GridEdgeWarning,
@@ -142,7 +143,7 @@ def test_the_clients_own_function_is_the_same(t):
     expected = row_errors(models, X, y, groups)
     for k, own in enumerate(expected):
         rows = groups == k
-        found = models[str(k)].direct_losses(X[rows], y[rows])
+        found = models[str(k)].losses_of_rows(check_rows(X[rows], y[rows]))
         np.testing.assert_allclose(found, own, rtol=1e-13)
 
 
@@ -286,8 +287,9 @@ def test_the_block_identity_is_the_reduction(seed, n, fit_intercept, t):
     X, y, groups = clients_of(seed, K=15, n=n, d=12, t=t)
     parts = by_client(X, y, groups)
     alphas = np.array([0.5, 5.0, 50.0])
-    blocks = _Blocks.of(sum(parts.values()), alphas, fit_intercept)
-    assert blocks is not None
+    options = {"fit_intercept": fit_intercept}
+    blocks = _Blocks(sum(parts.values()), alphas, options)
+    assert blocks.trusted
     models = held_out_models(parts, alphas, fit_intercept=fit_intercept)
     for client, part in parts.items():
         found, expected = blocks.losses(part), models[client].losses(part)
@@ -342,7 +344,7 @@ def test_refined_solutions_are_those_of_numpy(seed, d, t):
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(2 * d + 5, d))
     S, h = A.T @ A, rng.normal(size=(d, t))
-    found, accurate = solve_refined(S, h, FEW)
+    found, accurate = ShiftedSystem(S).solve_refined(h, FEW)
     assert accurate.all()
     for j, alpha in enumerate(FEW):
         expected = np.linalg.solve(S + alpha * np.eye(d), h)
@@ -361,9 +363,7 @@ def test_the_smallest_systems(d):
 def test_an_indefinite_system_is_not_solved():
     system = ShiftedSystem(-np.eye(3))
     assert system.solve_each(np.ones((3, 1, 1)), np.array([0.5])) is None
-    solution, accurate = solve_refined(
-        -np.eye(3), np.ones((3, 1)), np.array([0.5, 0.6])
-    )
+    solution, accurate = system.solve_refined(np.ones((3, 1)), np.array([0.5, 0.6]))
     assert np.isnan(solution).all()
     assert not accurate.any()
 
@@ -372,7 +372,7 @@ def test_an_inaccurate_solution_says_so():
     A, b = linear_rows(60, 6, np.random.default_rng(0))
     A = np.column_stack([A, A @ np.ones(6)])
     alphas = np.array([1e-9, 1.0])
-    _, accurate = solve_refined(A.T @ A, A.T @ b[:, None], alphas)
+    _, accurate = ShiftedSystem(A.T @ A).solve_refined(A.T @ b[:, None], alphas)
     assert accurate.tolist() == [False, True]
 
 

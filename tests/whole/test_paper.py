@@ -24,6 +24,7 @@ from fedridge_flwr import (
     select_alpha,
     solve,
 )
+from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.regression.diagnostics import spectrum
 from fedridge_flwr.regression.leave_client_out import held_out_models
 
@@ -207,7 +208,7 @@ def test_proposition_5_leave_one_client_out() -> None:
         for j, sigma in enumerate(grid):
             found = models[str(k)].coef[j, 0]
             assert relative(found, centralized(others, sigma)) < 1e-12
-        losses[str(k)] = models[str(k)].direct_losses(A, b)
+        losses[str(k)] = models[str(k)].losses_of_rows(check_rows(A, b))
     sums = sum(15 * counted for counted in losses.values())
     chosen = select_alpha(parts, grid, fit_intercept=False)
     assert chosen.alpha == grid[np.argmin(sums)]

@@ -1,0 +1,70 @@
+"""Candidates for alpha: checked, or a grid over the spectrum of the Gram matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, Unpack
+
+import numpy as np
+
+from .._checks import check_alpha, must_be
+from .._types import Array
+from ..errors import FedRidgeError, StatisticsError
+from ..statistics.sufficient import SufficientStatistics
+from .normal_equations import FitOptions, normal_equations
+
+__all__ = ["Alphas", "auto_alphas", "check_alphas", "extended_grid"]
+
+Alphas: TypeAlias = Sequence[float] | Literal["auto"]
+
+_AUTO_POINTS = 30
+_AUTO_SPAN = 1e-8
+_AUTO_DEPTH = 1e-6
+_SMALLEST_STEP = 10**0.25
+
+
+def check_alphas(alphas: Any) -> Array:
+    """Return candidates as an ascending array without repetitions, all positive."""
+    if isinstance(alphas, str):
+        raise must_be("alphas", '"auto" or a sequence of positive numbers', alphas)
+    try:
+        grid = np.unique([check_alpha(alpha) for alpha in alphas])
+    except TypeError:
+        raise must_be("alphas", "a sequence of positive numbers", alphas) from None
+    if grid.size == 0:
+        raise FedRidgeError("alphas is empty: give at least one candidate.")
+    if grid[0] <= 0:
+        raise FedRidgeError(
+            "alphas to choose from must be positive: without a penalty the system of "
+            "the others may be singular."
+        )
+    return grid
+
+
+def auto_alphas(total: SufficientStatistics, **options: Unpack[FitOptions]) -> Array:
+    """Return a logarithmic grid over the spectrum of the Gram matrix.
+
+    It reaches from the largest eigenvalue, where even the best determined direction is
+    shrunk by half, to below the smallest that is not zero, and at least six decades
+    down where none is zero.
+    """
+    matrix, _, _ = normal_equations(total, **options).in_penalty_units()
+    values = np.linalg.eigvalsh(matrix)
+    largest = float(values[-1])
+    if largest <= 0:
+        raise StatisticsError("all features are constant: there is no alpha to choose.")
+    span = max(_AUTO_SPAN, values.size * total.rounding)
+    filled = values[values > span * largest]
+    smallest = float(filled[0]) / 10
+    if filled.size == values.size:
+        smallest = min(smallest, _AUTO_DEPTH * largest)
+    return np.geomspace(smallest, largest, _AUTO_POINTS)
+
+
+def extended_grid(alphas: Array, *, downwards: bool) -> Array:
+    """Return a grid with eight more candidates at one of its ends."""
+    step = max(alphas[1] / alphas[0], _SMALLEST_STEP)
+    more = np.geomspace(step, step**8, 8)
+    if downwards:
+        return np.concatenate([alphas[0] / more[::-1], alphas])
+    return np.concatenate([alphas, alphas[-1] * more])

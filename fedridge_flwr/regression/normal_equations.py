@@ -1,0 +1,194 @@
+"""The normal equations of ridge regression, as the statistics give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._types import Array
+from ..errors import StatisticsError
+from ..linalg.rounding import mean_rounding
+from ..statistics.plain import PlainStatistics
+from ..statistics.sufficient import SufficientStatistics
+
+__all__ = [
+    "FitOptions",
+    "NormalEquations",
+    "Statistics",
+    "mean_r2",
+    "normal_equations",
+]
+
+Statistics: TypeAlias = SufficientStatistics | PlainStatistics
+
+
+class FitOptions(TypedDict, total=False):
+    """Options of a fit that functions pass on; both as in `solve`."""
+
+    fit_intercept: bool
+    standardize: bool
+
+
+@dataclass(frozen=True)
+class NormalEquations:
+    """(matrix + alpha diag(penalty)) W = rhs, and the statistics it came from.
+
+    Attributes
+    ----------
+    stats : SufficientStatistics or PlainStatistics
+        The statistics.
+    full : SufficientStatistics or None
+        The same, or None where they are only G and h, without means.
+    rhs : ndarray of shape (d, t)
+        Right-hand side.
+    penalty : ndarray of shape (d,)
+        What alpha is multiplied by.
+    constant : ndarray of bool, shape (d,)
+        Features that carry no information.
+    fit_intercept, standardize : bool
+        As in `solve`.
+    """
+
+    stats: Statistics
+    full: SufficientStatistics | None
+    rhs: Array
+    penalty: Array
+    constant: NDArray[np.bool_]
+    fit_intercept: bool
+    standardize: bool
+
+    @cached_property
+    def matrix(self) -> Array:
+        """The matrix without penalty, shape (d, d)."""
+        centred, means, _ = self._parts
+        return centred if means is None else self.stats.gram
+
+    @property
+    def diagonal(self) -> Array:
+        """Its diagonal."""
+        centred, means, weight = self._parts
+        diagonal = np.diagonal(centred)
+        return diagonal if means is None else diagonal + weight * means**2
+
+    def product(self, vectors: Array) -> Array:
+        """Return matrix @ vectors, without laying out a second matrix."""
+        centred, means, weight = self._parts
+        found: Array = centred @ vectors
+        if means is not None:
+            found += np.outer(weight * means, means @ vectors)
+        return found
+
+    @property
+    def _parts(self) -> tuple[Array, Array | None, float]:
+        """Return (C, m, w) with matrix = C + w m m', or without m where it is C."""
+        if self.full is None:
+            return self.stats.gram, None, 0.0
+        if self.fit_intercept:
+            return self.full.centred_gram, None, 0.0
+        return self.full.centred_gram, self.full.feature_means, self.full.total_weight
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns; behind a feature map they have none."""
+        return None if self.stats.feature_map else self.stats.feature_names
+
+    def penalised_diagonal(self, alpha: float) -> Array:
+        """Return the diagonal of the left-hand side."""
+        return self.diagonal + alpha * self.penalty
+
+    def in_penalty_units(self) -> tuple[Array, Array, Array]:
+        """Return matrix, rhs and unit so that the penalty is alpha times identity.
+
+        The coefficients are the solution times unit.
+        """
+        if not self.standardize:
+            return self.matrix, self.rhs, np.ones(self.penalty.size)
+        unit = 1.0 / np.sqrt(self.penalty)
+        return self.matrix * np.outer(unit, unit), self.rhs * unit[:, None], unit
+
+    def intercepts(self, solution: Array) -> Array | None:
+        """Return the intercepts (t,) of coefficients (d, t), None if not fitted."""
+        if self.full is None or not self.fit_intercept:
+            return None
+        return self.full.target_means - self.full.feature_means @ solution
+
+    def r2(self, solution: Array) -> float | None:
+        """Return R² of coefficients (d, t) on the rows, None where it is not known."""
+        full = self.full
+        if full is None:
+            return None
+        spread = np.diagonal(full.centred_target_gram)
+        total = spread if self.fit_intercept else np.diagonal(full.target_gram)
+        gain = 2.0 * self.rhs - self.product(solution)
+        rss = total - np.einsum("dt,dt->t", solution, gain)
+        return mean_r2(rss, spread, full.total_weight, full.target_means)
+
+
+def mean_r2(rss: Array, spread: Array, weight: float, means: Array) -> float | None:
+    """Return 1 - rss / spread, mean over targets, None if a target is constant."""
+    if (spread <= weight * mean_rounding(means)).any():
+        return None
+    return float(np.mean(1.0 - np.maximum(rss, 0.0) / spread))
+
+
+def normal_equations(
+    stats: Statistics, *, fit_intercept: bool = True, standardize: bool = False
+) -> NormalEquations:
+    """Return the normal equations of ridge regression for these statistics."""
+    full = None if isinstance(stats, PlainStatistics) else stats
+    if full is not None and not isinstance(full, SufficientStatistics):
+        remedy = "SufficientStatistics.from_data(X, y)"
+        if type(stats).__name__ == "PrivateStatistics":
+            remedy = "solve_private(stats, alpha), which accounts for the noise"
+        raise StatisticsError(
+            f"stats must be SufficientStatistics, got {type(stats).__name__}. "
+            f"Use {remedy}."
+        )
+    if stats.count == 0:
+        raise StatisticsError("the statistics are of zero rows: nothing to fit.")
+    if full is None:
+        return _plain_equations(stats, fit_intercept, standardize)
+    if full.total_weight == 0.0:
+        raise StatisticsError("all sample weights are zero: nothing to fit.")
+    constant = full.variances <= mean_rounding(full.feature_means)
+    penalty = np.ones(full.n_features)
+    if standardize:
+        penalty = np.where(constant, 1.0, full.variances)
+    if not fit_intercept:
+        # A constant column serves as intercept, unless it is zero.
+        squares = np.diagonal(full.centred_gram)
+        constant = squares + full.total_weight * full.feature_means**2 == 0.0
+    return NormalEquations(
+        stats=full,
+        full=full,
+        rhs=full.centred_moment if fit_intercept else full.moment,
+        penalty=penalty,
+        constant=constant,
+        fit_intercept=fit_intercept,
+        standardize=standardize,
+    )
+
+
+def _plain_equations(
+    stats: Statistics, fit_intercept: bool, standardize: bool
+) -> NormalEquations:
+    if fit_intercept or standardize:
+        what = "an intercept" if fit_intercept else "standardisation"
+        raise StatisticsError(
+            f"(G, h) alone does not hold the means that {what} needs: use "
+            "fit_intercept=False and standardize=False, or let the clients send "
+            "full statistics (RidgeClient, ridge_client_app)."
+        )
+    return NormalEquations(
+        stats=stats,
+        full=None,
+        rhs=stats.moment,
+        penalty=np.ones(stats.n_features),
+        constant=np.diagonal(stats.gram) == 0.0,
+        fit_intercept=False,
+        standardize=False,
+    )

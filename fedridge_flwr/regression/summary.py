@@ -1,0 +1,98 @@
+"""A model as text: the lines of its summary, and its repr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._text import counted
+
+if TYPE_CHECKING:
+    from .model import RidgeModel
+
+__all__ = ["model_repr", "model_summary"]
+
+_MOST_ROWS = 40
+# Mapped columns have no names and little meaning of their own.
+_MOST_MAPPED_ROWS = 5
+
+
+def model_summary(model: RidgeModel) -> str:
+    """Return the facts of a fit and its table of coefficients."""
+    chosen = f" ({model.alpha_chosen_by})" if model.alpha_chosen_by else ""
+    facts = {}
+    if model.feature_map is not None:
+        facts["features"] = model.feature_map.describe(model.n_features_in_)
+    facts["rows"] = _rows(model)
+    facts["clients"] = f"{model.n_clients_}"
+    facts["alpha"] = f"{model.alpha_:g}{chosen}"
+    if model.standardize:
+        facts["penalty on"] = "standardised features"
+    facts["R² (train)"] = "not known" if model.r2_ is None else f"{model.r2_:.6g}"
+    facts["condition"] = _condition(model.condition_)
+    if model.privacy_ is not None:
+        facts["privacy"] = _privacy(model.privacy_)
+    lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
+    return "\n".join(["Ridge regression", *lines, "", *_coefficients(model)])
+
+
+def model_repr(model: RidgeModel) -> str:
+    """Return the size of a model and of the data behind it, in one line."""
+    features = counted(model.coef_.shape[-1], "feature")
+    if model.feature_map is not None:
+        features += f" of {counted(model.n_features_in_, 'column')}"
+    facts = [f"alpha={model.alpha_}", features]
+    if model.n_rows_ is not None:
+        facts.append(counted(model.n_rows_, "row"))
+    facts.append(counted(model.n_clients_, "client"))
+    if model.r2_ is not None:
+        facts.append(f"R²={model.r2_:.4g}")
+    return f"RidgeModel({', '.join(facts)})"
+
+
+def _rows(model: RidgeModel) -> str:
+    if model.n_rows_ is None:
+        return "hidden by the noise"
+    return f"{model.n_rows_}" if model.privacy_ is None else f"about {model.n_rows_}"
+
+
+def _condition(condition: float | None) -> str:
+    if condition is None:
+        return "not known"
+    return f"{condition:.1f}" if condition < 1e4 else f"{condition:.1e}"
+
+
+def _privacy(privacy: dict[str, Any]) -> str:
+    text = (
+        f"epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g} for each "
+        f"{privacy['unit']} ({privacy['neighboring']}, {privacy['trust']} trust)"
+    )
+    if privacy["calibration"] == "paper":
+        text += f"; NOT as claimed: {privacy['true_epsilon']:.3g}"
+    return text
+
+
+def _coefficients(model: RidgeModel) -> list[str]:
+    mapped = model.map_fingerprint is not None
+    coefs = np.atleast_2d(model.coef_)
+    n_targets, n_features = coefs.shape
+    names = [f"{'f' if mapped else 'x'}{j}" for j in range(n_features)]
+    if not mapped:
+        names = [str(name) for name in getattr(model, "feature_names_in_", names)]
+    heads = ["coefficient"]
+    if n_targets > 1:
+        heads = [f"target {k}" for k in range(n_targets)]
+    shown = min(n_features, _MOST_MAPPED_ROWS if mapped else _MOST_ROWS)
+    table = list(zip(names[:shown], coefs.T, strict=False))
+    if model.fit_intercept:
+        table.append(("intercept", np.atleast_1d(model.intercept_)))
+    width = max(9, *(len(name) for name, _ in table))
+    lines = [f"  {'':<{width}}  " + "  ".join(f"{head:>11}" for head in heads)]
+    for name, values in table:
+        cells = "  ".join(f"{value:>11.6g}" for value in values)
+        lines.append(f"  {name:<{width}}  {cells}")
+    if shown < n_features:
+        more = f"  ... and {n_features - shown} more features (see coef_)"
+        lines.insert(1 + shown, more)
+    return lines
