@@ -1,12 +1,20 @@
 """Hypothesis settings and shared data for every test."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from real_data import SHARED_DATA
+
+if TYPE_CHECKING:
+    from shared_simulation import SharedSimulation
+
+    from fedridge_flwr.app.launch import LocalSuperLink
 
 settings.register_profile("local", deadline=None, max_examples=40)
 settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
@@ -16,13 +24,40 @@ STARTS_RAY = ("flower/strategy.py", "flower/legacy_strategy.py")  # by their doc
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what cannot mark itself: notebooks and docstrings that start Ray."""
-    for item in items:
-        doctest = isinstance(item, pytest.DoctestItem)
-        if item.path.suffix == ".ipynb" or (
-            doctest and item.path.as_posix().endswith(STARTS_RAY)
-        ):
-            item.add_marker(pytest.mark.ray)
+    """Mark docstrings that start Ray, and run them first.
+
+    A process has one Ray at a time: at their end they would end the shared one.
+    """
+    own_ray = [item for item in items if _starts_ray(item)]
+    for item in own_ray:
+        item.add_marker(pytest.mark.ray)
+    items.sort(key=lambda item: item not in own_ray)
+
+
+def _starts_ray(item: pytest.Item) -> bool:
+    is_doctest = isinstance(item, pytest.DoctestItem)
+    return is_doctest and item.path.as_posix().endswith(STARTS_RAY)
+
+
+@pytest.fixture(scope="session")
+def simulation() -> Iterator[SharedSimulation]:
+    """One Ray simulation for all tests, as on a cluster that sets OMP_NUM_THREADS."""
+    from shared_simulation import SharedSimulation
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "2")
+        running = SharedSimulation()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def superlink() -> Iterator[LocalSuperLink]:
+    """One SuperLink for every ``flwr run`` of the tests."""
+    from fedridge_flwr.app.launch import local_superlink
+
+    with local_superlink() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

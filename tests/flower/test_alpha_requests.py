@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
+from shared_simulation import SharedSimulation
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
@@ -301,20 +302,17 @@ def test_without_a_choice_there_is_no_selection() -> None:
 
 
 @pytest.mark.ray
-def test_clients_choose_alpha_in_a_simulation_of_both_apis() -> None:
-    from flwr.simulation import run_simulation
-
-    backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0}}
+def test_clients_choose_alpha_in_a_simulation_of_both_apis(
+    simulation: SharedSimulation,
+) -> None:
     found: dict[str, Any] = {}
-    app = ServerApp()
 
-    @app.main()
-    def main(grid: Grid, context: Any) -> None:
+    def main(grid: Grid) -> None:
         for cv in ("server", "clients"):
             found[cv] = FedRidge(alphas=ALPHAS, cv=cv, min_available_nodes=K)
             found[cv].start(grid, timeout=120, train_config=ConfigRecord())
 
-    run_simulation(app, NATIVE, K, backend_config=backend)
+    simulation.run(main, NATIVE, K)
 
     def server_fn(context: Any) -> ServerAppComponents:
         found["legacy"] = LegacyFedRidge(
@@ -324,7 +322,7 @@ def test_clients_choose_alpha_in_a_simulation_of_both_apis() -> None:
             strategy=found["legacy"], config=ServerConfig(num_rounds=1)
         )
 
-    run_simulation(ServerApp(server_fn=server_fn), NUMPY, K, backend_config=backend)
+    simulation.run(ServerApp(server_fn=server_fn), NUMPY, K)
     expected = select_alpha(parts(), ALPHAS)
     assert expected.losses is not None
     for strategy in found.values():
