@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import run_app
 from fedridge_simulations.cells import Cell, Outcome, Store, alone, load_outcomes
+from fedridge_simulations.client_app import app as client_app
 from fedridge_simulations.experiments import EXPERIMENTS
 from fedridge_simulations.formulas import one_shot_upload, paper_upload
 from fedridge_simulations.method import (
@@ -25,6 +27,7 @@ from fedridge_simulations.problem import Problem
 from fedridge_simulations.properties import PROPERTIES, properties_table
 from fedridge_simulations.report import load, render, write_report
 from fedridge_simulations.results import Results
+from fedridge_simulations.server_app import app as server_app
 from fedridge_simulations.server_app import choose, facts
 from fedridge_simulations.settings import Settings, SettingsError, override
 from fedridge_simulations.trials import run_trials
@@ -456,21 +459,10 @@ def test_committed_cells_are_complete_and_one_shot_is_exact_in_all_of_them() -> 
     assert exact > 100
 
 
-@pytest.mark.superlink
 def test_a_committed_cell_is_computed_again(tmp_path: Path) -> None:
-    with local_superlink() as superlink:
-        superlink.run(
-            APP,
-            num_supernodes=20,
-            run_config={
-                "experiment": "baselines",
-                "trials": 1,
-                "rounds": "10",
-                "methods": "FedAvg",
-                "output-dir": str(tmp_path),
-            },
-            echo=False,
-        )
+    config = {"trials": 1, "rounds": "10", "methods": "FedAvg"}
+    own = {"experiment": "baselines", "output-dir": str(tmp_path)}
+    run_app(server_app, client_app, 20, {**config, **own})
     again = dict(load_outcomes(tmp_path / "baselines" / "results.json"))
     committed = Store(COMMITTED / "baselines")
     for cell, outcome in again.items():

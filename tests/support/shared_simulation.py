@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from copy import copy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -169,8 +170,12 @@ class Dispatcher(ClientApp):
         if context.node_config.get(_JOB) != file:
             context.state.clear()
             context.node_config |= {_JOB: file, "num-partitions": nodes}
-            context.run_config = run_config
-        return app(message, context)
+        # Flower lets nobody change the run-config of the context itself.
+        own = copy(context)
+        own.run_config = run_config
+        reply = app(message, own)
+        context.state = own.state
+        return reply
 
 
 @lru_cache(maxsize=4)
