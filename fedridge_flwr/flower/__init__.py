@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .client import RidgeClient, ridge_client_app
-from .legacy_strategy import FedRidge as LegacyFedRidge
+from .legacy_strategy import LegacyFedRidge
 from .strategy import FedRidge
 
 __all__ = ["FedRidge", "LegacyFedRidge", "RidgeClient", "ridge_client_app"]

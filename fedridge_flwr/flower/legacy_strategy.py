@@ -1,4 +1,4 @@
-"""`FedRidge` for Flower's older fit/evaluate API (`ServerAppComponents`)."""
+"""`LegacyFedRidge` for Flower's older fit/evaluate API (`ServerAppComponents`)."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ from .protocol.private_records import refuse_private_evaluation
 if TYPE_CHECKING:
     import os
 
-__all__ = ["FedRidge"]
+__all__ = ["LegacyFedRidge"]
 
 _WAIT_SECONDS = 3600.0
 _NO_ROUND = -1
 _T = TypeVar("_T")
 
 
-class FedRidge(FitResults, Strategy):
+class LegacyFedRidge(FitResults, Strategy):
     """Ridge regression in one round, driven by ``ServerAppComponents``.
 
     The same as `fedridge_flwr.FedRidge`, that is ``||y - X w - b||² + alpha ||w||²`` is

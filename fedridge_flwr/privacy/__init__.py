@@ -14,7 +14,7 @@ from ..data.rows import as_numbers, check_rows
 from ..errors import PrivacyError
 from ..statistics.sufficient import hash_names
 from .accounting import compose, delta_of, epsilon_of, noise_multiplier
-from .discrete_gaussian import RandomBytes, discrete_gaussian
+from .gaussian_sampler import RandomBytes, discrete_gaussian
 from .ledger import PrivacyLedger
 from .mechanism import DifferentialPrivacy
 from .noisy_statistics import PrivateStatistics

@@ -15,7 +15,7 @@ from .._types import Array
 from ..errors import PrivacyError, StatisticsError
 from ..linalg.packed import diagonal_positions, from_upper
 from .clipping import LENGTH, Bounds
-from .discrete_gaussian import RandomBytes
+from .gaussian_sampler import RandomBytes
 from .mechanism import DifferentialPrivacy
 from .release import Layout
 

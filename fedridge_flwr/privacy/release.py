@@ -15,8 +15,8 @@ from ..data.rows import Block, Rows
 from ..errors import PrivacyError
 from ..linalg.packed import upper_triangle
 from .clipping import EXACT_ROWS, LENGTH, Bounds, GridRows
-from .discrete_gaussian import LARGEST_SD, RandomBytes, discrete_gaussian
 from .experimental.residuals import residual_sums
+from .gaussian_sampler import LARGEST_SD, RandomBytes, discrete_gaussian
 from .mechanism import DifferentialPrivacy
 
 __all__ = ["Layout", "Question", "RowsSeen", "check_question", "make_release"]

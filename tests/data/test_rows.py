@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from fedridge_flwr import DataError, SufficientStatistics, rows
+from fedridge_flwr import DataError, SufficientStatistics
+from fedridge_flwr.data import rows
 from fedridge_flwr.data.rows import as_numbers, check_rows, finite_block
 from fedridge_flwr.errors import column_labels
 

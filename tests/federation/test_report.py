@@ -21,7 +21,6 @@ from fedridge_flwr import (
     RidgeModel,
     SufficientStatistics,
     solve,
-    spectrum,
 )
 from fedridge_flwr._text import human_bytes, text_table
 from fedridge_flwr.federation.one_shot import (
@@ -29,6 +28,7 @@ from fedridge_flwr.federation.one_shot import (
     OneShotFit,
     average_evaluations,
 )
+from fedridge_flwr.regression import diagnostics as spectrum
 from fedridge_flwr.regression.model import Evaluation
 
 quantities_of = spectrum.spectrum

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import poisoning
 import pytest
-from fakes import InProcessGrid
+from fakes import InProcessGrid, drive
 from generators import linear_rows, paper_clients
 from hypothesis import given
 from hypothesis import strategies as st
 from poisoning import attacked, honest_worlds, own_models, screened, statistics
 from real_data import LOADERS, by_client
 from refining import refine
-from test_flower_legacy import drive
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -34,10 +33,10 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr import screener as screener_module
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.features.column_moments import ColumnMoments
 from fedridge_flwr.federation.one_shot import OneShotFit
+from fedridge_flwr.federation.screening import screener as screener_module
 from fedridge_flwr.federation.screening.comparison import (
     TOO_FEW,
     screen,
@@ -618,7 +617,7 @@ def test_a_first_look_at_many_clients_gives_the_verdicts_of_a_close_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many clients, only those that may stand out get a model of their own."""
-    from fedridge_flwr import leverage
+    from fedridge_flwr.federation.screening import leverage
 
     rng = np.random.default_rng(seed)
     coef, parts = rng.normal(size=6), {}

@@ -19,7 +19,7 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.flower import wire
+from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.flower.protocol.arrays import decode_arrays, model_arrays
 
 X = np.random.default_rng(0).normal(size=(12, 3))

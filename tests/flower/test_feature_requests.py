@@ -34,7 +34,7 @@ from fedridge_flwr import (
     Standardize,
     ridge_client_app,
 )
-from fedridge_flwr.flower import wire
+from fedridge_flwr.flower.protocol import records as wire
 
 K, D = 5, 6
 MAPS = [

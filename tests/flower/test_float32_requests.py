@@ -34,8 +34,8 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.federation.one_shot import FitSettings, OneShotFit
-from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.message_sizes import message_bytes
+from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.statistics.float32 import ROUNDING
 from fedridge_flwr.statistics.sufficient import RunningTotal
 

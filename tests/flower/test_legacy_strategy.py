@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import InProcessGrid, node_context
+from fakes import InProcessGrid, drive, node_context
 from flwr.app import Message
 from flwr.clientapp import ClientApp
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
@@ -20,7 +18,6 @@ from fedridge_flwr import (
     RidgeModel,
     ridge_client_app,
 )
-from fedridge_flwr.flower.legacy_strategy import FedRidge as SameFedRidge
 
 K = 6
 
@@ -45,15 +42,6 @@ NATIVE = ridge_client_app(load_data)
 NUMPY = ClientApp(
     client_fn=lambda context: RidgeClient(*load_data(context)).to_client()
 )
-
-
-def drive(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> None:
-    app = ServerApp(
-        server_fn=lambda context: ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-        )
-    )
-    app(grid, node_context(0, K))
 
 
 @pytest.mark.parametrize("app", [NATIVE, NUMPY], ids=["message", "numpy"])
@@ -107,10 +95,6 @@ def test_failures_are_named_with_their_reasons(tmp_path: Any) -> None:
     model = RidgeModel.load(tmp_path / "model.json")
     ridge = pooled([2, 3, 4, 5], alpha=1.0)
     np.testing.assert_allclose(model.coef_, ridge.coef_, rtol=1e-12)
-
-
-def test_it_is_the_class_that_the_module_exports() -> None:
-    assert SameFedRidge is LegacyFedRidge
 
 
 def test_start_belongs_to_the_other_class() -> None:

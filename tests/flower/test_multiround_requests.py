@@ -24,8 +24,8 @@ from fedridge_flwr import (
     RidgeClient,
     ridge_client_app,
 )
-from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.message_sizes import CountingGrid, message_bytes
+from fedridge_flwr.flower.protocol import records as wire
 
 K, D = 5, 40
 

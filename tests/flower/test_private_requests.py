@@ -29,8 +29,8 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.message_sizes import message_bytes
+from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.flower.protocol.private_records import StatePast, forget_releases
 from fedridge_flwr.regression.leave_client_out import HeldOut
 

@@ -25,9 +25,9 @@ from fedridge_flwr import (
     SufficientStatistics,
     solve,
 )
-from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.error_text import tidy_reason
 from fedridge_flwr.flower.message_sizes import MessageSizes, message_bytes
+from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.flower.protocol.arrays import (
     decode_array,
     decode_arrays,

@@ -22,7 +22,7 @@ from fedridge_flwr.federation.requests import (
     AskProduct,
     AskStatistics,
 )
-from fedridge_flwr.flower import wire
+from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.multiround import Opening, centred_product
 from fedridge_flwr.privacy.curator import Request
 from fedridge_flwr.privacy.release import Question, make_release

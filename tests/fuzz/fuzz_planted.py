@@ -9,11 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedridge_flwr import compact, plain, plausible, statistics, trapezoid
-from fedridge_flwr.flower import arrays, rounds, server, wire
-from fedridge_flwr.multiround import answers, opening
+from fedridge_flwr.flower import strategy as server
+from fedridge_flwr.flower.protocol import arrays
+from fedridge_flwr.flower.protocol import multiround_records as rounds
+from fedridge_flwr.flower.protocol import records as wire
+from fedridge_flwr.multiround import opening
+from fedridge_flwr.multiround import product_checks as answers
 from fedridge_flwr.privacy import ledger
-from fedridge_flwr.privacy import statistics as private
+from fedridge_flwr.privacy import noisy_statistics as private
+from fedridge_flwr.statistics import float32 as compact
+from fedridge_flwr.statistics import plain
+from fedridge_flwr.statistics import sufficient as statistics
+from fedridge_flwr.statistics import triangular as trapezoid
+from fedridge_flwr.statistics import validity as plausible
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -18,7 +18,7 @@ from fuzz_run import UNSENT, Case, Trial, WrongAcceptError
 from fedridge_flwr import FedRidgeError, SufficientStatistics
 from fedridge_flwr.federation.one_shot import OneShotFit
 from fedridge_flwr.federation.settings import FitSettings
-from fedridge_flwr.flower import wire
+from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.flower.protocol.arrays import decode_array
 from fedridge_flwr.multiround.product_checks import check_product
 

@@ -22,7 +22,7 @@ from fuzz_replies import arrived
 from fuzz_run import REFUSED, UNSENT, Case, HiddenError, Trial, WrongAcceptError
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, ridge_client_app
-from fedridge_flwr.flower import wire
+from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.statistics.sufficient import SufficientStatistics
 
 Handler = Callable[[Message], Message]

@@ -27,8 +27,8 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.federation.requests import AskColumns, AskOpening
-from fedridge_flwr.flower import wire
 from fedridge_flwr.flower.error_text import tidy_reason
+from fedridge_flwr.flower.protocol import records as wire
 from fedridge_flwr.flower.protocol.arrays import decode_array
 from fedridge_flwr.multiround import Opening, centred_product
 from fedridge_flwr.multiround.product_checks import check_product
@@ -392,7 +392,7 @@ def test_a_wide_factor_of_few_rows_costs_no_wide_eigenvalues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Minutes of work for a message of some kilobytes, if p x p were decomposed."""
-    from fedridge_flwr import plausible
+    from fedridge_flwr.statistics import validity as plausible
 
     rng = np.random.default_rng(0)
     rows = check_rows(rng.normal(size=(3, 400)), rng.normal(size=3))

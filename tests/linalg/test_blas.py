@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from fedridge_flwr import SufficientStatistics, comoments, rows
+from fedridge_flwr import SufficientStatistics
+from fedridge_flwr.data import rows
 from fedridge_flwr.errors import DataError
 from fedridge_flwr.linalg.blas import blas_workers
+from fedridge_flwr.statistics import moments as comoments
 
 from_data = SufficientStatistics.from_data
 

@@ -10,8 +10,8 @@ from privacy_mechanisms import seeded_source
 from scipy import stats
 
 from fedridge_flwr.errors import FedRidgeError
-from fedridge_flwr.privacy import sampler
-from fedridge_flwr.privacy.discrete_gaussian import LARGEST_SD, discrete_gaussian
+from fedridge_flwr.privacy import gaussian_sampler as sampler
+from fedridge_flwr.privacy.gaussian_sampler import LARGEST_SD, discrete_gaussian
 
 
 def _expected(sd: int, reach: int) -> tuple[np.ndarray, np.ndarray]:

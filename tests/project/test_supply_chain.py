@@ -32,7 +32,7 @@ from forbidden import bad_text, findings
 from packaging.requirements import Requirement
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, RidgeClient, ridge_client_app
-from fedridge_flwr.flower import wire
+from fedridge_flwr.flower.protocol import records as wire
 
 PROJECT = Path(__file__).resolve().parents[2]
 APPS = {

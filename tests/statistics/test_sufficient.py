@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from fedridge_flwr import StatisticsError, SufficientStatistics, rows, solve
+from fedridge_flwr import StatisticsError, SufficientStatistics, solve
+from fedridge_flwr.data import rows
 from fedridge_flwr.statistics.sufficient import hash_names, packed_length
 
 from_data = SufficientStatistics.from_data

@@ -6,9 +6,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -31,6 +33,16 @@ def node_context(partition: int, n_partitions: int, **run_config: object) -> Con
         run_config=dict(run_config),
         series_id=1,
     )
+
+
+def drive(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> None:
+    """Run a strategy of the older API with Flower's own driver."""
+    app = ServerApp(
+        server_fn=lambda context: ServerAppComponents(
+            strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
+        )
+    )
+    app(grid, node_context(0, len(grid.handlers)))
 
 
 class InProcessGrid(Grid):
