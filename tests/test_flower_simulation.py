@@ -187,8 +187,8 @@ def test_every_data_set_is_exact_through_the_simulation(K: int) -> None:
 # ---- faults --------------------------------------------------------------------------
 
 
-def faulty_client() -> ClientApp:
-    """Clients 0-2 raise, 3 and 4 send malformed arrays, 5 comes too late."""
+def faulty_client(over: Path) -> ClientApp:
+    """Clients 0-2 raise, 3 and 4 send malformed arrays, 5 is silent until over."""
     honest = ridge_client_app(diabetes_of)
     app = ClientApp()
 
@@ -203,8 +203,8 @@ def faulty_client() -> ClientApp:
             raise RuntimeError("this client is broken")
         if k == 2:
             return ridge_client_app(lambda _: 1 / 0)(message, context)
-        if k == 5:
-            time.sleep(20)
+        while k == 5 and not over.exists():
+            time.sleep(0.1)
         reply = honest(message, context)
         if k in (3, 4):
             array = reply.content["arrays"]["statistics"].numpy()
@@ -215,24 +215,26 @@ def faulty_client() -> ClientApp:
     return app
 
 
-def test_six_faulty_clients_of_twenty_in_a_simulation() -> None:
+def test_six_faulty_clients_of_twenty_in_a_simulation(tmp_path: Path) -> None:
     found: dict[str, Any] = {}
+    over = tmp_path / "over"
 
     def main(grid: Grid) -> None:
         from fedridge_flwr.flower.exchange import ask, wait_for_nodes
 
-        nodes = wait_for_nodes(lambda: set(grid.get_node_ids()), 20, 60)
+        nodes = wait_for_nodes(lambda: set(grid.get_node_ids()), 20, 120)
         hello = RecordDict({"config": ConfigRecord({"warm-up": True})})
         list(ask(grid, [Message(hello, n, "query") for n in nodes], 120, "warm-up"))
         strategy = FedRidge(alpha=1.0, min_available_nodes=20)
-        began = time.monotonic()
-        strategy.start(grid, timeout=10)
-        found["seconds"] = time.monotonic() - began
+        try:
+            # The others need one second of it on a machine with nothing else to do.
+            strategy.start(grid, timeout=30)
+        finally:
+            over.touch()
         found["strategy"] = strategy
 
-    simulate(server(main), faulty_client(), 20)
+    simulate(server(main), faulty_client(over), 20)
     report = found["strategy"].report_
-    assert found["seconds"] < 15
     assert len(report.participants) == 14
     assert sorted(_kind(reason) for reason in report.failures.values()) == [
         "NaN",
@@ -253,7 +255,7 @@ def _kind(reason: str) -> str:
         "NaN": "NaN or infinite",
         "broken": "this client is broken",
         "division": "ZeroDivisionError",
-        "late": "no answer within 10 s",
+        "late": "no answer within 30 s",
         "length": "numbers, got an array of shape",
     }
     return next((kind for kind, word in words.items() if word in reason), reason)
@@ -332,12 +334,12 @@ def test_a_private_fit_through_the_simulation(rounds: int, tmp_path: Path) -> No
 def test_the_older_api_gives_a_silent_client_up_at_its_round_timeout() -> None:
     def client_fn(context: Context) -> Any:
         k = int(context.node_config["partition-id"])
-        time.sleep(30 if k == 2 else 0)
+        time.sleep(120 if k == 2 else 0)
         X, y = load_diabetes(return_X_y=True)
         return RidgeClient(X[k::3], y[k::3]).to_client()
 
     strategy = LegacyFedRidge(alpha=1.0, min_available_clients=3)
-    config = ServerConfig(num_rounds=1, round_timeout=20.0)
+    config = ServerConfig(num_rounds=1, round_timeout=60.0)
     components = ServerAppComponents(strategy=strategy, config=config)
     simulate(ServerApp(server_fn=lambda _: components), ClientApp(client_fn), 3)
     assert len(strategy.report_.participants) == 2
