@@ -18,10 +18,12 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import FedRidgeError, RidgeModel
+from fedridge_flwr.app import launch
 from fedridge_flwr.app.__main__ import main
 from fedridge_flwr.app.client_app import app as client_app
 from fedridge_flwr.app.descent import gradient_steps
 from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
+from fedridge_flwr.app.processes import END_LOST
 from fedridge_flwr.app.run_config import AppSettings, read_settings
 from fedridge_flwr.app.server_app import app as server_app
 from fedridge_flwr.app.task import (
@@ -181,18 +183,53 @@ import time
 from fedridge_flwr.app.launch import local_superlink
 with local_superlink() as running:
     print(running.environment["FLWR_LOCAL_SUPERLINK_HTTP_API_PORT"], flush=True)
-    time.sleep(120)
+    time.sleep(600)
 """
     launcher = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
     )
     assert launcher.stdout is not None
     port = int(launcher.stdout.readline())
-    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    socket.create_connection(("127.0.0.1", port), timeout=60).close()
     launcher.terminate()
-    assert launcher.wait(timeout=30) == 143
+    assert launcher.wait(timeout=300) == 143
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=5)
+        socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+LOST = ("finished:failed", END_LOST)
+BROKEN = ("finished:failed", "Simulation failed with exception: broken")
+WELL = ("finished:completed", "")
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([WELL], "output 1"),
+        ([LOST, WELL], "output 2"),
+        ([LOST, LOST], None),
+        ([LOST, BROKEN], None),
+        ([BROKEN, WELL], None),
+    ],
+)
+def test_a_run_whose_end_was_lost_is_run_once_more_and_no_other(
+    ends: list[tuple[str, str]], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs, left = (f"output {k}" for k in (1, 2)), iter(ends)
+    monkeypatch.setattr(launch, "stream", lambda *_: next(outputs))
+    monkeypatch.setattr(LocalSuperLink, "_last_run", lambda _: next(left))
+    link = LocalSuperLink({})
+    if expected is None:
+        with pytest.raises(FedRidgeError, match="finished:failed"):
+            link.run(PROJECT, num_supernodes=2, echo=False)
+    else:
+        assert link.run(PROJECT, num_supernodes=2, echo=False) == expected
+
+
+def test_flower_still_says_so_of_a_run_whose_end_it_lost() -> None:
+    from flwr.supercore.corestate import sql_corestate
+
+    assert f'"{END_LOST}"' in Path(sql_corestate.__file__).read_text(encoding="utf-8")
 
 
 def distance(folder: Path, settings: AppSettings, K: int) -> float:

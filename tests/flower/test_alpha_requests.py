@@ -135,7 +135,7 @@ def test_the_older_api_chooses_the_same_and_hands_on_the_refit_once(
 def test_the_stock_driver_leaves_the_refit_in_the_strategy() -> None:
     strategy = FedRidge(alphas=ALPHAS, cv="clients", min_available_nodes=K)
     grid = InProcessGrid.of_app(NATIVE, K)
-    Strategy.start(strategy, grid, ArrayRecord(), num_rounds=3, timeout=30)
+    Strategy.start(strategy, grid, ArrayRecord(), num_rounds=3, timeout=120)
     assert strategy.model_.alpha_ == select_alpha(parts(), ALPHAS).alpha
     assert len(grid.sent) == 2 * K
 

@@ -80,7 +80,7 @@ def fit(strategy: Any, grid: InProcessGrid, num_rounds: int = 60) -> Any:
         )
         app(grid, node_context(0, K))
     else:
-        strategy.start(grid, timeout=30)
+        strategy.start(grid, timeout=120)
     return strategy
 
 
@@ -326,7 +326,7 @@ def test_too_few_for_the_first_round():
     grid = InProcessGrid.of_app(ridge_client_app(load), 2)
     strategy = FedRidge(feature_map=Standardize(), min_available_nodes=2)
     with pytest.raises(NotEnoughClientsError, match="OSError in load, line"):
-        strategy.start(grid, timeout=5)
+        strategy.start(grid, timeout=120)
 
 
 @pytest.mark.parametrize("app", [NATIVE, NUMPY], ids=["message", "numpy"])
@@ -481,7 +481,7 @@ def test_a_client_lets_its_rows_go_through_no_other_map_than_it_allows():
     ):
         strategy = FedRidge(feature_map=other, min_available_nodes=K)
         with pytest.raises(NotEnoughClientsError, match="does not allow"):
-            strategy.start(InProcessGrid.of_app(app, K), timeout=5)
+            strategy.start(InProcessGrid.of_app(app, K), timeout=120)
     with pytest.raises(FedRidgeError, match="must be a list of FeatureMap"):
         ridge_client_app(load_data, feature_maps=["fourier 20"])
 
@@ -496,4 +496,4 @@ def test_maps_of_too_many_features_are_refused_by_the_client():
 def test_a_map_that_does_not_fit_the_columns_is_told_to_the_server():
     strategy = FedRidge(feature_map=GaussianProjection(50), min_available_nodes=2)
     with pytest.raises(NotEnoughClientsError, match="50"):
-        strategy.start(InProcessGrid.of_app(NATIVE, 2), timeout=5)
+        strategy.start(InProcessGrid.of_app(NATIVE, 2), timeout=120)

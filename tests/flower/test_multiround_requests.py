@@ -65,7 +65,7 @@ def fit(strategy: Any, grid: Any) -> Any:
     if isinstance(strategy, LegacyFedRidge):
         drive(strategy, grid)
     else:
-        strategy.start(grid, timeout=30)
+        strategy.start(grid, timeout=120)
     return strategy
 
 
@@ -186,7 +186,7 @@ def test_it_ends_with_a_reason_where_too_few_are_left():
     grid.handlers[1001] = _gone_after(grid.handlers[1001], 2)
     strategy = FedRidge(mode="refine", min_available_nodes=2, min_train_nodes=2)
     with pytest.raises(NotEnoughClientsError, match="1 client"):
-        strategy.start(grid, timeout=10)
+        strategy.start(grid, timeout=120)
 
 
 def _answering(handler: Handler, change: Any) -> Handler:
@@ -381,7 +381,7 @@ def test_evaluation_follows_as_after_one_shot():
     strategy = FedRidge(
         0.7, mode="refine", min_available_nodes=K, fraction_evaluate=1.0
     )
-    result = strategy.start(grid, timeout=30)
+    result = strategy.start(grid, timeout=120)
     assert strategy.report_.evaluation["num-examples"] == pooled_rows()
     np.testing.assert_array_equal(result.arrays["coef"].numpy(), strategy.model_.coef_)
 

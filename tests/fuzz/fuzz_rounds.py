@@ -127,7 +127,7 @@ def _beside(options: dict[str, Any], kinds: list[str] | None = None) -> Trial:
         handlers = [node(rows) for rows in data] + [liar(rng, kinds)] * bad
         grid = InProcessGrid(handlers)
         strategy = FedRidge(ALPHA, min_available_nodes=3 + bad, **options)
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         liars = {str(1003 + k) for k in range(bad)}
         tolerance = 1e-5 if "wire_dtype" in options else 1e-10
         return _compare(strategy, pooled(data), liars, tolerance)
@@ -142,7 +142,7 @@ def _survives(options: dict[str, Any], kinds: list[str]) -> Trial:
         data = honest_data(rng)
         grid = InProcessGrid([*(node(rows) for rows in data), liar(rng, kinds)])
         strategy = FedRidge(ALPHA, min_available_nodes=4, **options)
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         report = strategy.report_
         _readable(report.failures)
         if not {"1000", "1001", "1002"} <= set(report.participants):
@@ -177,7 +177,7 @@ def _later(mode: str) -> Trial:
 
         grid = InProcessGrid([node(rows) for rows in data[:3]] + [turncoat])
         strategy = FedRidge(ALPHA, mode=mode, min_available_nodes=4, max_rounds=60)
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         if "1003" in strategy.report_.participants:
             if turned[0]:
                 return None  # a product that its own variances and factor allow
@@ -191,7 +191,7 @@ def _later(mode: str) -> Trial:
 def _all_hostile(rng: Rng) -> str | None:
     grid = InProcessGrid([liar(rng, KINDS[:5])] * 3)
     strategy = FedRidge(ALPHA, min_available_nodes=3)
-    strategy.start(grid, timeout=20)
+    strategy.start(grid, timeout=120)
     if not np.isfinite(strategy.model_.coef_).all():
         raise WrongAcceptError("coefficients that are not finite")
     return None
@@ -210,7 +210,7 @@ def _evaluates(options: dict[str, Any], kind: str) -> Trial:
 
         grid = InProcessGrid([node(rows) for rows in data[:3]] + [turncoat])
         strategy = FedRidge(min_available_nodes=4, **options)
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         report = strategy.report_
         failed = {**report.evaluation_failures, **report.selection_failures}
         _readable(failed)
@@ -234,7 +234,7 @@ def _bad_errors(rng: Rng) -> str | None:
 
     grid = InProcessGrid([*(node(rows) for rows in data), broken])
     strategy = FedRidge(ALPHA, min_available_nodes=4)
-    strategy.start(grid, timeout=20)
+    strategy.start(grid, timeout=120)
     if len(strategy.report_.failures["1003"]) > 400:
         raise WrongAcceptError("a reason of more than one line")
     return _compare(strategy, pooled(data), {"1003"})

@@ -151,7 +151,7 @@ NUMPY = ClientApp(
 
 def fit(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> Any:
     if isinstance(strategy, FedRidge):
-        strategy.start(grid, timeout=10)
+        strategy.start(grid, timeout=120)
         return strategy
     app = ServerApp(
         server_fn=lambda _: ServerAppComponents(
