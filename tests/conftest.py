@@ -24,19 +24,31 @@ STARTS_RAY = ("flower/strategy.py", "flower/legacy_strategy.py")  # by their doc
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark docstrings that start Ray, and run them first.
+    """Mark what cannot mark itself: notebooks, and docstrings that start Ray.
 
-    A process has one Ray at a time: at their end they would end the shared one.
+    These docstrings run first, since a process has one Ray at a time: at their end
+    they would end the shared one.
     """
-    own_ray = [item for item in items if _starts_ray(item)]
-    for item in own_ray:
-        item.add_marker(pytest.mark.ray)
-    items.sort(key=lambda item: item not in own_ray)
+    for item in items:
+        if item.path.suffix == ".ipynb":
+            _mark_notebook(item)
+        elif _starts_ray(item):
+            item.add_marker(pytest.mark.ray)
+    items.sort(key=lambda item: not _starts_ray(item))
 
 
 def _starts_ray(item: pytest.Item) -> bool:
     is_doctest = isinstance(item, pytest.DoctestItem)
     return is_doctest and item.path.as_posix().endswith(STARTS_RAY)
+
+
+def _mark_notebook(item: pytest.Item) -> None:
+    """Skip a notebook that was executed with this interface; see `make notebooks`."""
+    from notebook_record import is_current
+
+    item.add_marker(pytest.mark.ray)
+    if is_current(item.path.with_suffix(".py")):
+        item.add_marker(pytest.mark.skip("executed with this public interface"))
 
 
 @pytest.fixture(scope="session")

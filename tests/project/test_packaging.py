@@ -21,6 +21,7 @@ from flwr.cli import build
 from flwr.cli.config_utils import load_and_validate
 from flwr.supercore.fab_format_version import normalize_and_validate_fab_format
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import fedridge_flwr
 
@@ -183,6 +184,24 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     assert paper["authors"] == [{"family-names": "Alsulaimawi", "given-names": "Zahir"}]
     assert "type" in paper
     assert {"year", "doi", "journal"}.isdisjoint(paper), "the manuscript has none"
+
+
+# ---- versions that are tested --------------------------------------------------------
+
+
+def test_constraints_are_names_and_versions_that_pyproject_allows() -> None:
+    lines = (PROJECT / "constraints.txt").read_text("utf-8").splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines)
+    pinned = {
+        canonicalize_name(name): version
+        for name, version in (line.split("==") for line in lines)
+    }
+    assert len(pinned) == len(lines)
+    extras = ABOUT["optional-dependencies"]
+    wanted = [*ABOUT["dependencies"], *extras["dev"], *extras["docs"]]
+    for each in map(Requirement, wanted):
+        if each.name != "fedridge-flwr":
+            assert pinned[canonicalize_name(each.name)] in each.specifier, each
 
 
 # ---- as apps of Flower ---------------------------------------------------------------
