@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import fakes
 import numpy as np
 import pandas
 import pytest
-from fakes import Handler, InProcessGrid, node_context
+from fakes import Handler, InProcessGrid
 from flwr.app import Message
 from flwr.clientapp import ClientApp
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
+from generators import pooled as pooled_rows
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 from sklearn.metrics import mean_squared_error
@@ -58,9 +59,7 @@ def load_data(context: Any) -> Any:
 
 
 def all_rows(clients: Any = range(K)) -> tuple[np.ndarray, np.ndarray]:
-    rows = [rows_of(k) for k in clients]
-    X, y = (np.concatenate(part) for part in zip(*rows, strict=True))
-    return X, y
+    return pooled_rows([rows_of(k) for k in clients])
 
 
 NATIVE = ridge_client_app(load_data)
@@ -71,17 +70,7 @@ NUMPY = ClientApp(
 )
 
 
-def fit(strategy: Any, grid: InProcessGrid, num_rounds: int = 60) -> Any:
-    if isinstance(strategy, LegacyFedRidge):
-        app = ServerApp(
-            server_fn=lambda _: ServerAppComponents(
-                strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-            )
-        )
-        app(grid, node_context(0, K))
-    else:
-        strategy.start(grid, timeout=120)
-    return strategy
+fit = partial(fakes.fit, num_rounds=60)
 
 
 def close_to_pooled(model: RidgeModel, clients: Any = range(K), rtol: float = 1e-11):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
+import fakes
 import numpy as np
 import pandas
 import pytest
@@ -12,8 +14,7 @@ from fakes import Handler, InProcessGrid, node_context
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
+from generators import pooled as stacked
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
@@ -42,7 +43,7 @@ def load_data(context: Any) -> Any:
 
 def pooled(clients: Any = range(K), alpha: float = 0.7) -> Ridge:
     rows = [rows_of(k) for k in clients]
-    X, y = (np.concatenate(part) for part in zip(*rows, strict=True))
+    X, y = stacked(rows)
     return Ridge(alpha=alpha, solver="svd").fit(X, y)
 
 
@@ -52,21 +53,8 @@ NUMPY = ClientApp(
 )
 
 
-def drive(strategy: Any, grid: InProcessGrid, num_rounds: int = 60) -> None:
-    app = ServerApp(
-        server_fn=lambda _: ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-        )
-    )
-    app(grid, node_context(0, K))
-
-
-def fit(strategy: Any, grid: Any) -> Any:
-    if isinstance(strategy, LegacyFedRidge):
-        drive(strategy, grid)
-    else:
-        strategy.start(grid, timeout=120)
-    return strategy
+fit = partial(fakes.fit, num_rounds=60)
+drive = partial(fakes.drive, num_rounds=60)
 
 
 def close(model: Any, ridge: Ridge, tolerance: float = 1e-9) -> None:

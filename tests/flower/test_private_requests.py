@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fakes import InProcessGrid, node_context, set_task_identity
+from fakes import InProcessGrid, drive, node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -63,15 +61,6 @@ NUMPY = ClientApp(
         *load_data(context), context=context
     ).to_client()
 )
-
-
-def drive(strategy: LegacyFedRidge, grid: InProcessGrid, num_rounds: int = 1) -> None:
-    app = ServerApp(
-        server_fn=lambda _: ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-        )
-    )
-    app(grid, node_context(0, 1))
 
 
 def fit(strategy: Any, grid: InProcessGrid) -> Any:

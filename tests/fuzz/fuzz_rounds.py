@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
-import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from fakes import InProcessGrid, node_context, set_task_identity
+from fakes import InProcessGrid, node_context
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.compat.common.recorddict_compat import (
     recorddict_to_evaluateres,
@@ -19,7 +17,7 @@ from flwr.compat.common.recorddict_compat import (
 from fuzz_attacks import attacks_on
 from fuzz_drafts import HONEST, PRIVACY, Draft, Rng, npy
 from fuzz_replies import arrived
-from fuzz_run import REFUSED, UNSENT, Case, HiddenError, Trial, WrongAcceptError
+from fuzz_run import REFUSED, UNSENT, Case, HiddenError, Trial, WrongAcceptError, quiet
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, ridge_client_app
 from fedridge_flwr.flower.protocol import records as wire
@@ -28,22 +26,6 @@ from fedridge_flwr.statistics.sufficient import SufficientStatistics
 Handler = Callable[[Message], Message]
 KINDS = list(HONEST)[:10]
 ALPHA = 0.7
-
-
-def quiet(trial: Trial) -> Trial:
-    """Return the trial without what strategies log, and without warnings."""
-
-    def silent(rng: Rng) -> str | None:
-        set_task_identity()
-        logging.disable(logging.CRITICAL)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return trial(rng)
-        finally:
-            logging.disable(logging.NOTSET)
-
-    return silent
 
 
 # ---- who takes part --------------------------------------------------------------

@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+from generators import relative_error as relative
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refining import refine
@@ -58,10 +59,6 @@ def split(rows, sizes):
         clients[f"client {k}"] = (X[part], y[part], own)
         start += size
     return clients
-
-
-def relative(found, expected) -> float:
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 # ---- parts ---------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Strategy
 from flwr.supercore.task_identity import TaskIdentity
 
 Handler = Callable[[Message], Message]
@@ -43,6 +44,15 @@ def drive(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> None:
         )
     )
     app(grid, node_context(0, len(grid.handlers)))
+
+
+def fit(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> Any:
+    """Fit with a strategy of either API, and return it."""
+    if isinstance(strategy, Strategy):
+        strategy.start(grid, timeout=120)
+    else:
+        drive(strategy, grid, num_rounds)
+    return strategy
 
 
 class InProcessGrid(Grid):
