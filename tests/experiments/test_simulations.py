@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import run_app
 from fedridge_simulations.cells import Cell, Outcome, Store, alone, load_outcomes
 from fedridge_simulations.client_app import app as client_app
 from fedridge_simulations.experiments import EXPERIMENTS
@@ -32,6 +31,7 @@ from fedridge_simulations.server_app import app as server_app
 from fedridge_simulations.server_app import choose, facts
 from fedridge_simulations.settings import Settings, SettingsError, override
 from fedridge_simulations.trials import run_trials
+from shared_simulation import SharedSimulation
 
 from fedridge_flwr.app.launch import LocalSuperLink
 from fedridge_flwr.errors import FedRidgeError
@@ -529,10 +529,13 @@ def test_committed_cells_are_complete_and_one_shot_is_exact_in_all_of_them() -> 
     assert exact > 100
 
 
-def test_a_committed_cell_is_computed_again(tmp_path: Path) -> None:
+@pytest.mark.ray
+def test_a_committed_cell_is_computed_again(
+    simulation: SharedSimulation, tmp_path: Path
+) -> None:
     config = {"trials": 1, "rounds": "10", "methods": "FedAvg"}
     own = {"experiment": "baselines", "output-dir": str(tmp_path)}
-    run_app(server_app, client_app, 20, {**config, **own})
+    simulation.run(server_app, client_app, 20, {**config, **own})
     again = dict(load_outcomes(tmp_path / "baselines" / "results.json"))
     committed = Store(COMMITTED / "baselines")
     for cell, outcome in again.items():

@@ -19,7 +19,7 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
-from generators import paper_clients
+from generators import paper_clients, relative_error
 from shared_simulation import SharedSimulation
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
@@ -50,12 +50,8 @@ def diabetes_of(context: Context) -> Rows:
 _PARTITION = ("partition-id", "num-partitions")
 
 
-def relative(a: Any, b: Any) -> float:
-    return float(np.linalg.norm(np.subtract(a, b)) / np.linalg.norm(b))
-
-
 def assert_exact(model: RidgeModel, ridge: Ridge) -> None:
-    assert relative(model.coef_, ridge.coef_) < 1e-12
+    assert relative_error(model.coef_, ridge.coef_) < 1e-12
     assert abs(model.intercept_ - ridge.intercept_) <= 1e-12 * max(
         1.0, abs(ridge.intercept_)
     )
@@ -306,7 +302,7 @@ def test_a_private_fit_through_the_simulation(
     X, y = load_diabetes(return_X_y=True)
     ridge = Ridge(alpha=1e-3).fit(X, y)
     if rounds == 1:
-        assert relative(first.model_.coef_, ridge.coef_) < 0.05
+        assert relative_error(first.model_.coef_, ridge.coef_) < 0.05
     assert first.model_.score(X, y) > 0.9 * ridge.score(X, y)
 
 
