@@ -4,9 +4,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The versions that are tested. For the newest ones instead: make CONSTRAINTS= ...
+CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full deploy-demo test-deployment notebooks soak soak-deployment \
+  bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak \
+  soak-deployment \
   record-faults audit fuzz poisoning security readme docs docs-links wheel clean
 
 help:
@@ -28,6 +31,8 @@ help:
 	@echo "make fuzz       hostile answers and files, 100,000 of them, twenty minutes"
 	@echo "make poisoning  which lies of clients are found, and false alarms; a minute"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
+	@echo "make test-notebooks    execute them all, and change no file"
+	@echo "make constraints       the newest versions into constraints.txt"
 	@echo "make readme     put what was measured into README.md and docs/"
 	@echo "make docs       the documentation as a site, in docs/_build/html"
 	@echo "make docs-links the same, and ask every address outside whether it is there"
@@ -36,12 +41,21 @@ help:
 
 setup: $(READY)
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; use make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(addprefix --constraint ,$(CONSTRAINTS)) \
+	  --editable '.[dev]'
 	@touch $(READY)
+
+# From an environment of its own, with nothing in it but what pyproject.toml asks for.
+constraints:
+	$(PYTHON) -m venv --clear $(VENV)-newest
+	$(VENV)-newest/bin/python -m pip install --quiet --editable '.[dev]'
+	$(VENV)-newest/bin/python -m pip freeze --exclude-editable \
+	  | grep -E '^[A-Za-z0-9._-]+==' | LC_ALL=C sort -f > constraints.txt
+	rm -rf $(VENV)-newest
 
 run: $(READY)
 	$(BIN)/python -m fedridge_flwr.app --supernodes 20 --output-dir results \
@@ -72,10 +86,11 @@ lint: $(READY)
 
 # What takes both cores goes alone, after all that takes one.
 WHOLE_MACHINE := (ray or superlink or deployment)
+PYTEST := $(BIN)/python -m pytest --durations=25
 
 check: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not $(WHOLE_MACHINE)"
-	$(BIN)/python -m pytest -m "not slow and $(WHOLE_MACHINE)"
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and not $(WHOLE_MACHINE)"
+	$(PYTEST) -m "not slow and $(WHOLE_MACHINE)"
 
 BENCHMARKS := PYTHONPATH=benchmarks $(BIN)/python -m fedridge_benchmarks
 
@@ -123,10 +138,14 @@ fuzz: $(READY)
 
 notebooks: $(READY)
 	$(BIN)/jupytext --to ipynb --update notebooks/*.py
-	$(BIN)/python -m pytest --nbmake --overwrite notebooks/
+	$(BIN)/python -m pytest --overwrite notebooks/
+	$(BIN)/python tools/notebook_record.py
+
+test-notebooks: $(READY)
+	$(BIN)/python -m pytest notebooks/
 
 readme: $(READY)
-	PYTHONPATH=benchmarks:deployment $(BIN)/python tools/documents.py
+	PYTHONPATH=benchmarks:deployment:tests/support $(BIN)/python tools/documents.py
 
 SITE := $(BIN)/python -m sphinx -W --keep-going -c docs
 

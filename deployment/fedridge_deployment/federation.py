@@ -37,8 +37,8 @@ from .site import Site
 __all__ = ["Federation", "Finished", "federation", "write_app"]
 
 _CONNECTION = "loopback"
-_COMMAND_SECONDS = 60.0
-_CONNECT_SECONDS = 90.0
+_COMMAND_SECONDS = 300.0
+_CONNECT_SECONDS = 300.0
 
 
 class Finished(NamedTuple):
@@ -188,7 +188,7 @@ class Federation:
         app: Path,
         run_config: Mapping[str, object] | None = None,
         *,
-        timeout: float = 600.0,
+        timeout: float = 1200.0,
         echo: bool = False,
     ) -> Finished:
         """Run an app to its end and return what it printed, and how long it took.
@@ -216,13 +216,19 @@ class Federation:
 
     def status(self, run_id: str | None = None) -> str:
         """Return how a run, or the last one, is doing."""
-        runs = self.flwr("list", _CONNECTION)["runs"]
-        for run in runs:
-            if run_id in (None, str(run["run-id"])):
-                return str(run["status"])
-        return "unknown"
+        return str(self._listed(run_id).get("status", "unknown"))
 
-    def finish(self, run_id: str, timeout: float = 300.0) -> str:
+    def details(self, run_id: str) -> str:
+        """Return what Flower says about the status of a run."""
+        return str(self._listed(run_id).get("status-details", ""))
+
+    def _listed(self, run_id: str | None) -> dict[str, Any]:
+        for run in self.flwr("list", _CONNECTION)["runs"]:
+            if run_id in (None, str(run["run-id"])):
+                return dict(run)
+        return {}
+
+    def finish(self, run_id: str, timeout: float = 900.0) -> str:
         """Wait for the end of a run and return its status."""
         deadline = time.monotonic() + timeout
         while True:

@@ -44,7 +44,7 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer FedRidge with statistics, any other strategy with gradient steps."""
-    config = message.content.config_records["config"]
+    config: Any = message.content.config_records["config"]
     if PROTOCOL_KEY in config:
         return _ridge(message, context)
     rows = _rows(context)
@@ -53,24 +53,19 @@ def train(message: Message, context: Context) -> Message:
         (arrays["coef"].numpy(), arrays["intercept"].numpy()),
         rows.X,
         rows.y,
-        epochs=int(config["local-epochs"]),  # type: ignore[arg-type]
-        learning_rate=float(config["learning-rate"]),  # type: ignore[arg-type]
-        penalty=float(config["penalty"]),  # type: ignore[arg-type]
-        proximal_mu=float(config.get("proximal-mu", 0.0)),  # type: ignore[arg-type]
+        epochs=int(config["local-epochs"]),
+        learning_rate=float(config["learning-rate"]),
+        penalty=float(config["penalty"]),
+        proximal_mu=float(config.get("proximal-mu", 0.0)),
     )
-    updated = {
-        "coef": FlowerArray(np.ascontiguousarray(coef)),
-        "intercept": FlowerArray(intercept),
-    }
-    return Message(
-        RecordDict(
-            {
-                "arrays": ArrayRecord(updated),
-                "metrics": MetricRecord({"num-examples": len(rows.X)}),
-            }
-        ),
-        reply_to=message,
+    arrays = ArrayRecord(
+        {
+            "coef": FlowerArray(np.ascontiguousarray(coef)),
+            "intercept": FlowerArray(intercept),
+        }
     )
+    metrics = MetricRecord({"num-examples": len(rows.X)})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
 
 @app.evaluate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,17 +60,9 @@ def run_oneshot(strategy: FedRidge, grid: Grid, rows: ClientRows | None = None) 
     strategy.start(counting, timeout=_TIMEOUT)
     seconds = time.perf_counter() - began
     mse = [] if rows is None else [test_error(strategy.model_, rows)]
-    name, rounds = _what_it_was(strategy.report_)
-    return Run(
-        method=name,
-        rounds=rounds,
-        model=strategy.model_,
-        bytes_up=counting.bytes_up,
-        bytes_down=counting.bytes_down,
-        seconds=seconds,
-        mse_by_round=mse,
-        bytes_by_round=[counting.bytes_up + counting.bytes_down],
-    )
+    up, down = counting.bytes_up, counting.bytes_down
+    what = _what_it_was(strategy.report_)
+    return Run(*what, strategy.model_, up, down, seconds, mse, [up + down])
 
 
 def _what_it_was(report: FitReport) -> tuple[str, int]:
@@ -100,49 +91,33 @@ def run_iterative(
             spent.append(counting.bytes_up + counting.bytes_down)
         return MetricRecord({"test-mse": mse})
 
-    targets = rows.y.shape[1:]
-    start = ArrayRecord(
-        {
-            "coef": FlowerArray(np.zeros((*targets, rows.X.shape[1]))),
-            "intercept": FlowerArray(np.zeros(targets or (1,))),
-        }
-    )
+    targets, rounds = rows.y.shape[1:], settings.compare_rounds
+    coef, intercept = np.zeros((*targets, rows.X.shape[1])), np.zeros(targets or (1,))
+    step = {"learning-rate": 1.0 / curvature, "local-epochs": LOCAL_EPOCHS}
     began = time.perf_counter()
     result = _strategy(name, n_clients).start(
         grid=counting,
-        initial_arrays=start,
-        num_rounds=settings.compare_rounds,
-        timeout=_TIMEOUT,
-        train_config=ConfigRecord(
-            {
-                "learning-rate": 1.0 / curvature,
-                "local-epochs": LOCAL_EPOCHS,
-                "penalty": penalty,
-            }
+        initial_arrays=ArrayRecord(
+            {"coef": FlowerArray(coef), "intercept": FlowerArray(intercept)}
         ),
+        num_rounds=rounds,
+        timeout=_TIMEOUT,
+        train_config=ConfigRecord({**step, "penalty": penalty}),
         evaluate_fn=evaluate,
     )
-    return Run(
-        method=name,
-        rounds=settings.compare_rounds,
-        model=model_from_arrays(decode_arrays(result.arrays)),
-        bytes_up=counting.bytes_up,
-        bytes_down=counting.bytes_down,
-        seconds=time.perf_counter() - began,
-        mse_by_round=trace,
-        bytes_by_round=spent,
-    )
+    seconds = time.perf_counter() - began
+    model = model_from_arrays(decode_arrays(result.arrays))
+    up, down = counting.bytes_up, counting.bytes_down
+    return Run(name, rounds, model, up, down, seconds, trace, spent)
 
 
 def _strategy(name: str, n_clients: int) -> Strategy:
-    settings: dict[str, Any] = {
-        "fraction_evaluate": 0.0,
-        "min_train_nodes": n_clients,
-        "min_available_nodes": n_clients,
-    }
+    everyone: dict[str, Any] = dict.fromkeys(
+        ("min_train_nodes", "min_available_nodes"), n_clients
+    )
     if name == "FedProx":
-        return FedProx(**settings, proximal_mu=PROXIMAL_MU)
-    return FedAvg(**settings)
+        return FedProx(fraction_evaluate=0.0, proximal_mu=PROXIMAL_MU, **everyone)
+    return FedAvg(fraction_evaluate=0.0, **everyone)
 
 
 def pooled_ridge(
@@ -155,11 +130,9 @@ def pooled_ridge(
     X = rows.X if feature_map is None else feature_map.transform(rows.X)
     ridge = Ridge(alpha=settings.alpha).fit(X, rows.y)
     seconds = time.perf_counter() - began
+    coef, n_rows = np.asarray(ridge.coef_), len(rows.X)
     model = RidgeModel(
-        coef=np.asarray(ridge.coef_),
-        intercept=ridge.intercept_,
-        alpha=settings.alpha,
-        n_rows=len(rows.X),
+        coef=coef, intercept=ridge.intercept_, alpha=settings.alpha, n_rows=n_rows
     )
     if feature_map is not None:
         model = model.with_feature_map(feature_map, rows.X.shape[1])
@@ -176,44 +149,28 @@ def test_error(model: RidgeModel, rows: ClientRows) -> float:
 
 def comparison_table(runs: list[Run], rows: ClientRows) -> str:
     """Return the table of all methods against the last one, pooled ridge."""
-    pooled = runs[-1].model.coef_
+    columns = (
+        *("method", "rounds", "test MSE", "test R²", "distance to pooled"),
+        *("bytes up", "bytes down", "seconds"),
+    )
     return text_table(
-        [
-            "method",
-            "rounds",
-            "test MSE",
-            "test R²",
-            "distance to pooled",
-            "bytes up",
-            "bytes down",
-            "seconds",
-        ],
-        [
-            [
-                run.method,
-                str(run.rounds) if run.rounds else "-",
-                _tested(run, rows, lambda e: f"{e.mse:.6g}"),
-                _tested(run, rows, lambda e: f"{e.r2:.5f}"),
-                f"{np.linalg.norm(run.model.coef_ - pooled) / _norm(pooled):.1e}"
-                if run is not runs[-1]
-                else "0",
-                human_bytes(run.bytes_up) if run.rounds else "-",
-                human_bytes(run.bytes_down) if run.rounds else "-",
-                f"{run.seconds:.2f}",
-            ]
-            for run in runs
-        ],
+        list(columns),
+        [_line(run, rows, runs[-1].model.coef_) for run in runs],
     )
 
 
-def _tested(run: Run, rows: ClientRows, show: Callable[[Any], str]) -> str:
-    if not len(rows.X_test):
-        return "no test rows"
-    return show(run.model.evaluate(rows.X_test, rows.y_test))
-
-
-def _norm(coef: Any) -> float:
-    return float(np.linalg.norm(coef)) or 1.0
+def _line(run: Run, rows: ClientRows, pooled: Any) -> list[str]:
+    tested = ["no test rows"] * 2
+    if len(rows.X_test):
+        found = run.model.evaluate(rows.X_test, rows.y_test)
+        tested = [f"{found.mse:.6g}", f"{found.r2:.5f}"]
+    apart = np.linalg.norm(run.model.coef_ - pooled) / (np.linalg.norm(pooled) or 1.0)
+    # Without rounds it is the pooled ridge itself.
+    cost = [str(run.rounds), f"{apart:.1e}"] if run.rounds else ["-", "0"]
+    sizes = [
+        human_bytes(n) if run.rounds else "-" for n in (run.bytes_up, run.bytes_down)
+    ]
+    return [run.method, cost[0], *tested, cost[1], *sizes, f"{run.seconds:.2f}"]
 
 
 def draw_comparison(runs: list[Run], title: str, path: Path) -> None:
@@ -223,14 +180,15 @@ def draw_comparison(runs: list[Run], title: str, path: Path) -> None:
 
     figure = Figure(figsize=(9.5, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    colours = {"FedAvg": "#1f77b4", "FedProx": "#d95f02"}
-    styles = {"FedAvg": "-", "FedProx": (0, (4, 2))}
+    looks: dict[str, Any] = {
+        "FedAvg": {"color": "#1f77b4"},
+        "FedProx": {"color": "#d95f02", "ls": (0, (4, 2))},
+    }
     *methods, pooled = runs
     plain = FuncFormatter(lambda value, _: f"{value:g}")
     for axis in (left, right):
-        axis.axhline(
-            pooled.mse_by_round[-1], color="0.4", lw=1, ls=":", label=pooled.method
-        )
+        level = pooled.mse_by_round[-1]
+        axis.axhline(level, color="0.4", lw=1, ls=":", label=pooled.method)
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.grid(visible=True, which="major", color="0.92")
@@ -240,26 +198,19 @@ def draw_comparison(runs: list[Run], title: str, path: Path) -> None:
     for run in methods:
         rounds = np.arange(1, len(run.mse_by_round) + 1)
         for axis, cost in ((left, rounds), (right, run.bytes_by_round)):
-            if run.method not in colours:
-                cost = [run.rounds] if axis is left else cost
-                axis.plot(cost, run.mse_by_round, "*", ms=15, color="#2ca02c", zorder=3)
-                axis.annotate(
-                    "One-Shot" if run.rounds == 1 else run.method,
-                    (cost[0], run.mse_by_round[0]),
-                    xytext=(8, 8),
-                    textcoords="offset points",
-                    color="#2ca02c",
-                )
-            else:
-                colour, style = colours[run.method], styles[run.method]
-                axis.plot(
-                    cost,
-                    run.mse_by_round,
-                    color=colour,
-                    ls=style,
-                    lw=2,
-                    label=run.method,
-                )
+            if run.method in looks:
+                look = {**looks[run.method], "label": run.method}
+                axis.plot(cost, run.mse_by_round, lw=2, **look)
+                continue
+            cost = [run.rounds] if axis is left else cost
+            axis.plot(cost, run.mse_by_round, "*", ms=15, color="#2ca02c", zorder=3)
+            axis.annotate(
+                "One-Shot" if run.rounds == 1 else run.method,
+                (cost[0], run.mse_by_round[0]),
+                xytext=(8, 8),
+                textcoords="offset points",
+                color="#2ca02c",
+            )
     left.set_xlabel("rounds")
     left.xaxis.set_major_formatter(plain)
     right.set_xlabel("bytes, both ways, all clients")

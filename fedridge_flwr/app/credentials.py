@@ -30,6 +30,8 @@ _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _CLOCKS_APART = datetime.timedelta(hours=1)
 _OPENSSH = serialization.PrivateFormat.OpenSSH
 _PKCS8 = serialization.PrivateFormat.PKCS8
+_PEM = serialization.Encoding.PEM
+_Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
@@ -128,30 +130,26 @@ def _check_hosts(hosts: Sequence[str]) -> None:
 
 def _write_certificates(found: Credentials, hosts: Sequence[str]) -> None:
     authority_key, key = _new_key(), _new_key()
-    issuer = _name("fedridge deployment authority")
+    public, issuer = authority_key.public_key(), _name("fedridge deployment authority")
     authority = (
         _certificate(issuer, authority_key, issuer)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(_key_id(authority_key), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False)
         .sign(authority_key, hashes.SHA256())
     )
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(public)
     server = (
         _certificate(_name(hosts[0]), key, issuer)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_host(h) for h in hosts]), False)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(
-                authority_key.public_key()
-            ),
-            critical=False,
-        )
+        .add_extension(identifier, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    found.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    found.certificate.write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    found.authority.write_bytes(authority.public_bytes(_PEM))
+    found.certificate.write_bytes(server.public_bytes(_PEM))
     _write_secret(found.key, _private(key, _PKCS8))
 
 
@@ -165,16 +163,12 @@ def write_node_key(credentials: Credentials, name: str) -> None:
     credentials.node_public_key(name).write_bytes(public + b"\n")
 
 
-def _new_key() -> ec.EllipticCurvePrivateKey:
+def _new_key() -> _Key:
     return ec.generate_private_key(ec.SECP384R1())
 
 
-def _private(
-    key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
-) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, form, serialization.NoEncryption()
-    )
+def _private(key: _Key, form: serialization.PrivateFormat) -> bytes:
+    return key.private_bytes(_PEM, form, serialization.NoEncryption())
 
 
 def _write_secret(path: Path, content: bytes) -> None:
@@ -185,7 +179,7 @@ def _write_secret(path: Path, content: bytes) -> None:
 
 
 def _certificate(
-    subject: x509.Name, key: ec.EllipticCurvePrivateKey, issuer: x509.Name
+    subject: x509.Name, key: _Key, issuer: x509.Name
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
@@ -208,10 +202,6 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _key_id(key: ec.EllipticCurvePrivateKey) -> x509.SubjectKeyIdentifier:
-    return x509.SubjectKeyIdentifier.from_public_key(key.public_key())
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

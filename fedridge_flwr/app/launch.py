@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..errors import FedRidgeError
 from .processes import (
+    END_LOST,
     exit_on_signals,
     flower_environment,
     free_ports,
@@ -49,6 +50,9 @@ class LocalSuperLink:
     ) -> str:
         """Run an app to its end and return what it printed.
 
+        A run whose end Flower lost is run once more: what it had done cannot be told
+        from outside, so it counts for nothing.
+
         Raises
         ------
         FedRidgeError
@@ -61,10 +65,16 @@ class LocalSuperLink:
         if run_config:
             command += ["--run-config", toml_pairs(run_config)]
         output = stream(command, self.environment, timeout, echo)
-        refuse_unfinished(self._last_status(), output)
+        status, details = self._last_run()
+        if details == END_LOST:
+            if echo:
+                print("Flower lost the end of the run; once more.", flush=True)
+            output = stream(command, self.environment, timeout, echo)
+            status, details = self._last_run()
+        refuse_unfinished(status, output)
         return output
 
-    def _last_status(self) -> str:
+    def _last_run(self) -> tuple[str, str]:
         listed = subprocess.run(  # noqa: S603 - a list of arguments, no shell
             [tool("flwr"), "list", "--format", "json"],
             env=self.environment,
@@ -75,9 +85,9 @@ class LocalSuperLink:
         )
         try:
             runs = json.loads(listed.stdout)["runs"]
-            return str(runs[0]["status"])
+            return str(runs[0]["status"]), str(runs[0].get("status-details", ""))
         except (ValueError, KeyError, IndexError):
-            return "refused"
+            return "refused", ""
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from pathlib import Path
 from ..errors import FedRidgeError
 
 __all__ = [
+    "END_LOST",
     "exit_on_signals",
     "flower_environment",
     "free_ports",
@@ -29,8 +30,13 @@ __all__ = [
     "wait_until_healthy",
 ]
 
-_START_SECONDS = 60.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 15.0
+
+# The process of a run tells its end once, without a second try, and kills itself five
+# seconds after the app returned. On a busy machine the SuperLink may not have heard it
+# by then; a minute later it calls the run failed, for this reason.
+END_LOST = "No heartbeat received from the task"
 
 
 def flower_environment(home: Path, **more: str) -> dict[str, str]:
@@ -151,9 +157,9 @@ def wait_until_healthy(
 def _is_healthy(port: int, context: ssl.SSLContext | None) -> bool:
     # Not urllib, which would ask the proxy of the environment.
     connection = (
-        http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         if context is None
-        else http.client.HTTPSConnection("127.0.0.1", port, timeout=2, context=context)
+        else http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
     )
     with contextlib.closing(connection):
         try:

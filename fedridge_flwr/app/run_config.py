@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NoReturn
 
 from ..errors import FedRidgeError
 from ..features import FeatureMap
@@ -55,7 +56,6 @@ class AppSettings:
             return [float(number) for number in self.alphas.split(",")]
         except ValueError:
             _refuse("alphas", '"auto" or numbers like "0.1, 1, 10"', self.alphas)
-            raise
 
     def mapping(self) -> FeatureMap | None:
         """Return the feature map asked for, if there is one."""
@@ -89,59 +89,9 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
     fedridge_flwr.errors.FedRidgeError: run-config alpha must be a number of at least 0\
 , got 'large' (str).
     """
-    defaults = AppSettings()
-
-    def number(key: str, default: float, low: float, high: float = 1e300) -> float:
-        value = run_config.get(key, default)
-        top = "" if high == 1e300 else f" and below {high:g}"
-        if _is_bool_or_text(value) or not low <= value < high:
-            _refuse(key, f"a number of at least {low:g}{top}", value)
-        return float(value)
-
-    def whole(key: str, default: int, low: int) -> int:
-        value = run_config.get(key, default)
-        if _is_bool_or_text(value) or not isinstance(value, int) or value < low:
-            _refuse(key, f"a whole number of at least {low}", value)
-        return int(value)
-
-    def text(key: str, default: str) -> str:
-        value = run_config.get(key, default)
-        if not isinstance(value, str):
-            _refuse(key, "text", value)
-        return str(value)
-
     settings = AppSettings(
-        dataset=text("dataset", defaults.dataset),
-        alpha=number("alpha", defaults.alpha, 0.0),
-        alphas=text("alphas", defaults.alphas),
-        cv=text("cv", defaults.cv),
-        wire_dtype=text("wire-dtype", defaults.wire_dtype),
-        mode=text("mode", defaults.mode),
-        feature_map=text("feature-map", defaults.feature_map),
-        screen=text("screen", defaults.screen),
-        epsilon=number("epsilon", defaults.epsilon, 0.0),
-        delta=number("delta", defaults.delta, 0.0, 1.0),
-        x_norm_bound=number("x-norm-bound", defaults.x_norm_bound, 0.0),
-        y_bound=number("y-bound", defaults.y_bound, 0.0),
-        privacy_rounds=whole("privacy-rounds", defaults.privacy_rounds, 1),
-        test_fraction=number("test-fraction", defaults.test_fraction, 0.0, 1.0),
-        seed=whole("seed", defaults.seed, 0),
-        compare_rounds=whole("compare-rounds", defaults.compare_rounds, 0),
-        output_dir=text("output-dir", defaults.output_dir),
-        d=whole("d", defaults.d, 1),
-        n=whole("n", defaults.n, 1),
-        gamma=number("gamma", defaults.gamma, 0.0),
+        **{each.name: _read(run_config, each.name, each.default) for each in _FIELDS}
     )
-    if settings.dataset not in DATASETS:
-        _refuse("dataset", f"one of {', '.join(DATASETS)}", settings.dataset)
-    if settings.cv not in ("", *METHODS):
-        _refuse("cv", f"one of {', '.join(METHODS)}, or empty", settings.cv)
-    if settings.wire_dtype not in WIRE_DTYPES:
-        _refuse("wire-dtype", f"one of {', '.join(WIRE_DTYPES)}", settings.wire_dtype)
-    if settings.mode not in MODES:
-        _refuse("mode", f"one of {', '.join(MODES)}", settings.mode)
-    if settings.screen not in SCREENS:
-        _refuse("screen", f"one of {', '.join(SCREENS)}", settings.screen)
     settings.candidates()
     if settings.mapping() is not None and settings.compare_rounds:
         _refuse(
@@ -151,26 +101,47 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
             settings.compare_rounds,
         )
     if settings.privacy() is not None and settings.compare_rounds:
-        _refuse(
-            "compare-rounds",
-            "0 with privacy: FedAvg would tell the same rows without noise",
-            settings.compare_rounds,
-        )
+        reason = "0 with privacy: FedAvg would tell the same rows without noise"
+        _refuse("compare-rounds", reason, settings.compare_rounds)
     if settings.output_dir and not os.path.isabs(settings.output_dir):
-        _refuse(
-            "output-dir",
-            "an absolute path (a ServerApp's working directory is that of the "
-            "SuperLink)",
-            settings.output_dir,
-        )
+        place = "a ServerApp's working directory is that of the SuperLink"
+        _refuse("output-dir", f"an absolute path ({place})", settings.output_dir)
     return settings
 
 
-def _is_bool_or_text(value: Any) -> bool:
-    return isinstance(value, bool) or not isinstance(value, int | float)
+# What a value may be besides being of the type of its default.
+_FIELDS = fields(AppSettings)
+_SMALLEST = {"d": 1, "n": 1, "privacy_rounds": 1}
+_BELOW = {"delta": 1.0, "test_fraction": 1.0}
+_CHOICES = {
+    "dataset": DATASETS,
+    "cv": METHODS,
+    "wire_dtype": WIRE_DTYPES,
+    "mode": MODES,
+    "screen": SCREENS,
+}
 
 
-def _refuse(key: str, expected: str, value: Any) -> None:
+def _read(run_config: Mapping[str, Any], name: str, default: Any) -> Any:
+    key, kind, smallest = name.replace("_", "-"), type(default), _SMALLEST.get(name, 0)
+    value = run_config.get(key, default)
+    if kind is str:
+        if not isinstance(value, str):
+            _refuse(key, "text", value)
+        if name in _CHOICES and value not in (default, *_CHOICES[name]):
+            empty = "" if default else ", or empty"
+            _refuse(key, f"one of {', '.join(_CHOICES[name])}{empty}", value)
+        return value
+    known = isinstance(value, int if kind is int else int | float)
+    below = _BELOW.get(name, math.inf)
+    if isinstance(value, bool) or not known or not smallest <= value < below:
+        what = "a whole number" if kind is int else "a number"
+        top = f" and below {below:g}" if name in _BELOW else ""
+        _refuse(key, f"{what} of at least {smallest}{top}", value)
+    return kind(value)
+
+
+def _refuse(key: str, expected: str, value: Any) -> NoReturn:
     raise FedRidgeError(
         f"run-config {key} must be {expected}, got {value!r} ({type(value).__name__})."
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 from flwr.app import Context
@@ -22,6 +21,7 @@ from .comparison import (
     run_oneshot,
     warm_up,
 )
+from .machine import versions
 from .run_config import AppSettings, read_settings
 from .task import ClientRows, feature_names, pooled_rows
 
@@ -65,14 +65,12 @@ def main(grid: Grid, context: Context) -> None:
         ]
     runs.append(pooled_ridge(settings, rows, strategy.model_.feature_map))
 
-    table = comparison_table(runs, rows)
-    facts = _facts(settings, n_clients, rows)
-    parts = [strategy.model_.summary(), table, facts]
-    report = strategy.report_
+    table, facts = comparison_table(runs, rows), _facts(settings, n_clients, rows)
+    parts, report = [strategy.model_.summary(), table, facts], strategy.report_
     if report.refinement is not None or report.advice or report.suspects:
-        parts.insert(1, str(strategy.report_))
-    if strategy.report_.privacy is not None:
-        parts.insert(1, f"Privacy\n{strategy.report_.privacy}")
+        parts.insert(1, str(report))
+    if report.privacy is not None:
+        parts.insert(1, f"Privacy\n{report.privacy}")
     print("\n" + "\n\n".join(parts) + "\n", flush=True)
     if settings.output_dir:
         _write(settings, strategy, runs, f"{table}\n\n{facts}\n")
@@ -90,16 +88,9 @@ def _facts(settings: AppSettings, n_clients: int, rows: ClientRows) -> str:
             f"local steps of size 1/L, FedProx mu {PROXIMAL_MU:g}."
         )
     parts.append("Times are taken after a warm-up round that starts Ray.")
-    packages = ("flwr", "fedridge-flwr", "numpy", "scipy", "scikit-learn")
-    parts.append(", ".join(f"{name} {_version(name)}" for name in packages) + ".")
+    found = versions(("flwr", "fedridge-flwr", "numpy", "scipy", "scikit-learn"))
+    parts.append(", ".join(f"{name} {number}" for name, number in found.items()) + ".")
     return "\n".join(parts)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except ImportError:
-        return "(not installed)"
 
 
 def _write(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -39,13 +39,8 @@ class ClientRows:
 def client_rows(settings: AppSettings, partition: int, n_partitions: int) -> ClientRows:
     """Return the rows of one client; loaded once per process and client."""
     if settings.dataset == "synthetic":
-        X, y = paper_rows(
-            partition,
-            rows=settings.n,
-            features=settings.d,
-            gamma=settings.gamma,
-            seed=settings.seed,
-        )
+        size = {"rows": settings.n, "features": settings.d}
+        X, y = paper_rows(partition, **size, gamma=settings.gamma, seed=settings.seed)
     else:
         X_all, y_all = _dataset(settings.dataset)
         order = np.random.default_rng(settings.seed).permutation(len(X_all))
@@ -67,12 +62,10 @@ def pooled_rows(settings: AppSettings, n_partitions: int) -> ClientRows:
             f"{settings.dataset} has too few rows for {n_partitions} clients: every "
             f"client holds back with fewer than {MIN_ROWS}. Use fewer SuperNodes."
         )
-    return ClientRows(
-        X=np.concatenate([client.X for client in clients]),
-        y=np.concatenate([client.y for client in clients]),
-        X_test=np.concatenate([client.X_test for client in clients]),
-        y_test=np.concatenate([client.y_test for client in clients]),
+    parts = (
+        [getattr(each, part.name) for each in clients] for part in fields(clients[0])
     )
+    return ClientRows(*map(np.concatenate, parts))
 
 
 def feature_names(settings: AppSettings) -> list[str] | None:

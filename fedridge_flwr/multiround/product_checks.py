@@ -39,9 +39,6 @@ class KnownProduct(NamedTuple):
     sizes: Array
 
 
-"""The name that `federation` imports."""
-
-
 def check_product(
     opening: Opening,
     directions: Array,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .cells import Cell
+from .figures import say_what_is_empty
 from .method import CENTRALIZED, ONE_SHOT, Method
 from .results import Results
 from .settings import Settings, SettingsError
@@ -55,6 +56,13 @@ class Experiment:
     figures: Callable[[Results], dict[str, Figure]]
     available: Callable[[Settings, str], Settings] = lambda settings, _: settings
     uses: tuple[str, ...] = ()
+
+    def draw(self, results: Results) -> dict[str, Figure]:
+        """Return the figures; a panel without anything to show says so."""
+        figures = self.figures(results)
+        for figure in figures.values():
+            say_what_is_empty(figure)
+        return figures
 
 
 def head_to_head(

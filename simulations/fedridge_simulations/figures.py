@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["axes", "curve", "oracle_line", "series", "shared_legend", "style"]
+__all__ = [
+    "axes",
+    "curve",
+    "oracle_line",
+    "say_what_is_empty",
+    "series",
+    "shared_legend",
+    "style",
+]
 
 # Okabe and Ito's palette: told apart with any kind of colour vision, and in grey.
 _COLOURS = {
@@ -146,3 +154,27 @@ def shared_legend(figure: Figure, panels: Sequence[Axes], columns: int) -> None:
         frameon=False,
         fontsize=9,
     )
+
+
+def say_what_is_empty(figure: Figure) -> None:
+    """Write into panels without a single finite point that they have none.
+
+    Lines all across a panel are no points. Scales and ticks go: a logarithmic axis
+    without data cannot be drawn.
+    """
+    for panel in figure.axes:
+        drawn = [
+            np.asarray(line.get_xydata(), float)
+            for line in panel.lines
+            if line.get_transform() == panel.transData
+        ]
+        some = any(np.isfinite(points).all(axis=1).any() for points in drawn)
+        if some or not panel.get_visible():
+            continue
+        timed = "seconds" in (panel.get_xlabel(), panel.get_ylabel())
+        for line in list(panel.lines):
+            line.remove()
+        panel.set(xscale="linear", yscale="linear", xlim=(0, 1), ylim=(0, 1))
+        panel.set(xticks=[], yticks=[])
+        words = "not timed" if timed else "no data"
+        panel.text(0.5, 0.5, words, ha="center", va="center", color="0.4", fontsize=12)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .experiment import Experiment
-from .results import QUIET, Results
+from .results import Results
 from .tables import claims_table
 
 __all__ = ["describe", "write_experiment"]
@@ -36,7 +36,7 @@ def write_experiment(
         folder.mkdir(parents=True, exist_ok=True)
         # The salt makes the same figure the same file.
         with rc_context({"svg.hashsalt": experiment.name}):
-            for name, figure in experiment.figures(results).items():
+            for name, figure in experiment.draw(results).items():
                 figure.savefig(folder / f"{name}.png", dpi=150)
                 figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
         (folder / "table.md").write_text(text + "\n", encoding="utf-8")
@@ -61,8 +61,8 @@ def describe(about: Mapping[str, Any], uses: tuple[str, ...] = ()) -> str:
         "size is named. Test rows are never trained on. Bytes are those of serialized "
         "messages of all clients. What is above the oracle is so trial by trial; means "
         "over different numbers of trials do not compare. Times exclude a warm-up and "
-        "the server's evaluation, and are those of trials that had the machine to "
-        f"themselves (load average of at most {QUIET:g})."
+        "the server's evaluation; what is known to have run beside other work counts "
+        "as not timed."
         f"\n{versions}; {machine['cpus']} CPUs, {machine['memory_gib']} GiB."
     )
 

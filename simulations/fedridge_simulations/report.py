@@ -76,8 +76,12 @@ def write_report(folder: Path) -> str:
             rows.append([each.experiment.name, progress, "-"])
             continue
         claims = each.experiment.claims(each.results)
-        of_the_paper = [claim for claim in claims if not claim.beyond]
-        held = sum(claim.holds for claim in of_the_paper)
+        of_the_paper = [
+            claim.holds
+            for claim in claims
+            if not claim.beyond and claim.holds is not None
+        ]
+        held = sum(of_the_paper)
         rows.append(
             [
                 f"[{each.experiment.name}]({each.experiment.name}/table.md)",

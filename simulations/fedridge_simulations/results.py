@@ -13,10 +13,11 @@ from .cells import Cell, Outcome, Store
 from .method import CENTRALIZED, ONE_SHOT, Method
 from .settings import Settings
 
-__all__ = ["QUIET", "Results", "Spread", "round_range", "spread"]
+__all__ = ["BUSY", "Results", "Spread", "round_range", "spread"]
 
-QUIET = 4.0
-"""Load average up to which a time is shown; a simulation alone makes up to 3."""
+BUSY = "busy"
+"""Fact of an outcome whose time counts as not measured. No run writes it: how busy a
+machine is decides nothing. It is in results that were recorded beside other work."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,10 @@ class Results:
         return self.spread(method, lambda o: (o.bytes_up + o.bytes_down) / 1e6, **axis)
 
     def seconds(self, method: Method, **axis: Any) -> Spread:
-        """Return wall clock over the trials that had the machine to themselves."""
+        """Return wall clock over the trials that were timed."""
         found = self.outcomes(method, **axis)
-        quiet = [o.seconds for o in found if o.facts.get("load", math.inf) <= QUIET]
-        return replace(spread(quiet), otherwise="not timed")
+        timed = [o.seconds for o in found if not o.facts.get(BUSY)]
+        return replace(spread(timed), otherwise="not timed")
 
     def rounds_to(self, method: Method, near: float, **axis: Any) -> list[int]:
         """Return for each trial the first round this near the oracle, 0 for never."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedridge_flwr._text import text_table
 
-__all__ = ["Claim", "claims_table", "megabytes", "percent", "same", "table"]
+__all__ = ["Claim", "claims_table", "megabytes", "percent", "same", "table", "times"]
 
 table = text_table
 
@@ -19,8 +19,8 @@ class Claim:
     ----------
     what, claimed, measured : str
         The quantity, the paper's value, ours.
-    holds : bool
-        Whether the claim holds, decided by what was measured.
+    holds : bool or None
+        Whether the claim holds, decided by what was measured; None if nothing was.
     reason : str
         Why, in one sentence.
     beyond : bool
@@ -30,7 +30,7 @@ class Claim:
     what: str
     claimed: str
     measured: str
-    holds: bool
+    holds: bool | None
     reason: str
     beyond: bool = False
 
@@ -39,6 +39,8 @@ class Claim:
         """Return the verdict, always with its reason."""
         if self.beyond:
             return self.reason
+        if self.holds is None:
+            return f"not decided: {self.reason}"
         return f"{'holds' if self.holds else 'does not hold'}: {self.reason}"
 
 
@@ -54,6 +56,17 @@ def claims_table(claims: list[Claim]) -> str:
 def same(claimed: float, measured: float, relative: float) -> bool:
     """Return whether a measured value is the claimed one within a relative margin."""
     return abs(measured - claimed) <= relative * abs(claimed)
+
+
+def times(ratio: float) -> str:
+    """Return a ratio of seconds.
+
+    Examples
+    --------
+    >>> times(86.7), times(float("nan"))
+    ('87 times', 'not timed')
+    """
+    return "not timed" if ratio != ratio else f"{ratio:.0f} times"
 
 
 def percent(value: float) -> str:

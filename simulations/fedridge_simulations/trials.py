@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -39,7 +38,6 @@ def run_trials(
     for number, cell in enumerate(todo, start=1):
         if store.find(cell) is None:
             outcome = run(cell)
-            outcome.facts["load"] = round(os.getloadavg()[0], 2)
             outcome.facts["versions"] = about.get("versions", {})
             store.add(cell, outcome)
             store.save(cells, about)

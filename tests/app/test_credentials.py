@@ -155,9 +155,9 @@ def test_a_process_ends_with_its_children_even_when_stopped(tmp_path: Path) -> N
     child = tmp_path / "child"
     code = (
         "import subprocess, sys, time;"
-        "c = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)']);"
+        "c = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(999)']);"
         f"open({str(child)!r}, 'w').write(str(c.pid));"
-        "time.sleep(99)"
+        "time.sleep(999)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     while not child.exists() or not child.read_text():
@@ -165,7 +165,7 @@ def test_a_process_ends_with_its_children_even_when_stopped(tmp_path: Path) -> N
     process.send_signal(19)  # stopped: it cannot even see that it is to end
     stop_processes([process])
     assert process.poll() is not None
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while _alive(int(child.read_text())):
         assert time.monotonic() < deadline
         time.sleep(0.01)

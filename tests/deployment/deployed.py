@@ -15,6 +15,9 @@ from fedridge_deployment.demo import ALPHA, pooled_ridge
 from fedridge_deployment.federation import Federation
 
 from fedridge_flwr import RidgeModel
+from fedridge_flwr.app.processes import END_LOST
+
+_SLOWER = 5.0
 
 
 @dataclass
@@ -64,12 +67,26 @@ class Deployed:
         self.runs += 1
         return self.folder / f"out-{self.runs}"
 
+    def finish(self, run: str) -> None:
+        """Wait for the good end of a run whose results are then looked at.
+
+        Flower may lose the end on a busy machine; the results decide.
+        """
+        status = self.federation.finish(run)
+        if status == "finished:failed" and self.federation.details(run) == END_LOST:
+            return
+        log = (self.federation.logs / "superlink.log").read_text(errors="replace")
+        # A run that failed takes its log with it, unless it is told here.
+        assert status == "finished:completed", log[-4000:]
+
     def ids(self, *names: str) -> set[str]:
         """Return the node ids of sites."""
         return {self.federation.node_ids[name] for name in names}
 
 
 def wait_until(there: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait; the seconds are those of a fast machine, a slow one gets more."""
+    seconds *= _SLOWER
     deadline = time.monotonic() + seconds
     while not there():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"

@@ -26,7 +26,7 @@ from fedridge_flwr.flower.error_text import one_line
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parents[1] / "docs" / "results" / "faults.json"
 # What Flower and a busy machine may take beyond a timeout of ours.
-OVERHEAD = 45.0
+OVERHEAD = 120.0
 N_SITES = 5
 FAILED = "failed"
 _PATH = re.compile(r"(?:/[\w.-]+){2,}")
@@ -135,8 +135,7 @@ class Faulty(Deployed):
             seconds,
             "the end of the run",
         )
-        status = self.federation.finish(run)
-        assert status == "finished:completed", self.server_log()
+        self.finish(run)
         return read_report(output)
 
     def run(self, **more: object) -> tuple[Path, dict[str, Any]]:

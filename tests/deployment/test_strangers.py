@@ -61,7 +61,7 @@ def test_strangers_are_not_let_in(deployed: Deployed, tmp_path: Path) -> None:
         assert LET_IN not in stranger.log, stranger.log
     assert LET_IN in federation.sites["site-0"].log
     output = deployed.output()
-    config = {"min-sites": 3, "timeout": 60.0, "output-dir": str(output)}
+    config = {"min-sites": 3, "timeout": 180.0, "output-dir": str(output)}
     federation.run(deployed.app, config)
     assert_pooled(output, deployed.data[:3])
     assert read_report(output)["failures"] == {}
@@ -127,7 +127,7 @@ def test_flwr_run_refuses_another_certificate(
         env=federation.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert "Successfully started run" not in done.stdout

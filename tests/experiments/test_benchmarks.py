@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fakes import run_app
 from fedridge_benchmarks import kernels, simulated
 from fedridge_benchmarks.__main__ import main
+from fedridge_benchmarks.client_app import app as client_app
 from fedridge_benchmarks.curves import draw, exponent
 from fedridge_benchmarks.machine import facts
 from fedridge_benchmarks.measure import Ratio, race
 from fedridge_benchmarks.problem import client_rows, pooled_rows
 from fedridge_benchmarks.report import Results, table
 from fedridge_benchmarks.scaling import Costs, costs_of
-from fedridge_benchmarks.simulated import Simulator, simulator
+from fedridge_benchmarks.server_app import app as server_app
+from fedridge_benchmarks.simulated import Simulator
 from fedridge_benchmarks.solvers import CASES, solvers
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "benchmarks" / "results"
+PROJECT = tomllib.loads((ROOT / "benchmarks" / "pyproject.toml").read_text("utf-8"))
+DEFAULTS = PROJECT["tool"]["flwr"]["app"]["config"]
 MACHINE = {
     "cores": 2,
     "memory_gib": 1,
@@ -135,30 +141,35 @@ class NoSimulator:
 # ---- in a simulation -----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def simulation() -> Iterator[Simulator]:
-    with simulator() as running:
-        yield running
-
-
 @pytest.mark.superlink
-def test_rounds_of_both_kinds_are_timed_and_the_model_is_exact(simulation):
-    found = simulation.run("rounds", 3, features=4, rows=10, repeats=2)
+def test_rounds_of_both_kinds_are_timed_and_the_model_is_exact(superlink, tmp_path):
+    simulator = Simulator(superlink, tmp_path, echo=False)
+    found = simulator.run("rounds", 3, features=4, rows=10, repeats=2)
     assert len(found["ridge"]) == len(found["no-op"]) == 2
     assert found["apart"] < 1e-12
 
 
-@pytest.mark.superlink
-def test_fedavg_runs_its_rounds_next_to_one(simulation):
-    found = simulation.run("fedavg", 2, features=4, rows=10, rounds=3)
+@pytest.fixture
+def scene(tmp_path):
+    """Run a scene in this process: what it measures is not the transport."""
+
+    def run(name: str, clients: int, **changed: object) -> dict[str, Any]:
+        output = tmp_path / "measured.json"
+        own = {"scene": name, "clients": clients, "output": str(output)}
+        config = {**DEFAULTS, **own, **changed}
+        run_app(server_app, client_app, clients, config)
+        return json.loads(output.read_text(encoding="utf-8"))
+
+    return run
+
+
+def test_fedavg_runs_its_rounds_next_to_one(scene):
+    found = scene("fedavg", 2, features=4, rows=10, rounds=3)
     assert found["fedavg"] > 0
     assert found["ridge"] > 0
 
 
-@pytest.mark.superlink
-def test_files_are_read_by_the_clients_and_memory_is_that_of_the_server(
-    simulation, tmp_path
-):
+def test_files_are_read_by_the_clients(scene, tmp_path):
     rng = np.random.default_rng(0)
     table = np.column_stack([rng.normal(size=(40, 3)), rng.normal(size=40) > 0])
     names = "Elevation,Slope,Wilderness_Area1,Wilderness_Area2"
@@ -166,9 +177,13 @@ def test_files_are_read_by_the_clients_and_memory_is_that_of_the_server(
         np.savetxt(
             tmp_path / f"{name}.csv", part, "%.17g", ",", header=names, comments=""
         )
-    found = simulation.run("files", 2, folder=str(tmp_path), repeats=1)
+    found = scene("files", 2, folder=str(tmp_path), repeats=1)
     assert found["apart"] < 1e-12
-    peak = simulation.run("memory", 2, features=4, rows=10, no_op=True)["peak"]
+
+
+@pytest.mark.parametrize("no_op", [True, False])
+def test_memory_is_that_of_the_server(scene, no_op):
+    peak = scene("memory", 2, features=4, rows=10, **{"no-op": no_op})["peak"]
     assert 50 < peak < 5000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedridge_simulations.cells import Cell, Outcome, Store, alone, load_outcomes
+from fedridge_simulations.client_app import app as client_app
 from fedridge_simulations.experiments import EXPERIMENTS
 from fedridge_simulations.formulas import one_shot_upload, paper_upload
 from fedridge_simulations.method import (
@@ -25,11 +27,13 @@ from fedridge_simulations.problem import Problem
 from fedridge_simulations.properties import PROPERTIES, properties_table
 from fedridge_simulations.report import load, render, write_report
 from fedridge_simulations.results import Results
+from fedridge_simulations.server_app import app as server_app
 from fedridge_simulations.server_app import choose, facts
 from fedridge_simulations.settings import Settings, SettingsError, override
 from fedridge_simulations.trials import run_trials
+from shared_simulation import SharedSimulation
 
-from fedridge_flwr.app.launch import local_superlink
+from fedridge_flwr.app.launch import LocalSuperLink
 from fedridge_flwr.errors import FedRidgeError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -235,7 +239,7 @@ def fake_outcome(cell: Cell) -> Outcome:
         mse_by_round=trace,
         distance_by_round=list(trace),
         marks={} if single else marks,
-        facts={"load": 1.0} | fake_facts(cell.method) | fake_scores(cell),
+        facts=fake_facts(cell.method) | fake_scores(cell),
     )
 
 
@@ -307,17 +311,67 @@ def test_every_experiment_has_figures(
     store = Store(None)
     for cell in cells:
         store.add(cell, fake_outcome(cell))
-    for figure in experiment.figures(Results(settings, store)).values():
+    for figure in experiment.draw(Results(settings, store)).values():
         figure.savefig(tmp_path / "figure.png", dpi=20)
         assert (tmp_path / "figure.png").stat().st_size > 1000
+        assert words_in(figure) == []
 
 
-def test_times_of_a_busy_machine_are_not_shown() -> None:
+def words_in(figure: Any) -> list[str]:
+    """Return what is written into panels that have nothing to show."""
+    written = [text.get_text() for panel in figure.axes for text in panel.texts]
+    return [text for text in written if text in ("no data", "not timed")]
+
+
+@pytest.mark.parametrize("size", ["paper", "toy"])
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_figure_and_table_does_without_times(
+    name: str, size: str, tmp_path: Path
+) -> None:
+    ((experiment, settings, cells),) = choose({"experiment": name, "size": size})
+    store = Store(None)
+    for cell in cells:
+        if store.find(cell) is None:
+            outcome = fake_outcome(cell)
+            outcome.facts["busy"] = True
+            store.add(cell, outcome)
+    results, about = Results(settings, store), facts(experiment, settings, size)
+    text = write_experiment(experiment, results, about, None)
+    assert "nan" not in text
+    timed = name in ("baselines", "communication", "scalability")
+    assert ("not timed" in text.partition("\nSettings")[0]) == timed
+    if experiment.claims(results):
+        assert "nan" not in experiment.verdict(results)
+    if size == "toy":
+        for figure in experiment.draw(results).values():
+            figure.savefig(tmp_path / "figure.png", dpi=20)
+            assert words_in(figure) == ["not timed"] * timed
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_figure_can_be_drawn_of_nothing(name: str, tmp_path: Path) -> None:
+    ((experiment, settings, _),) = choose({"experiment": name, "size": "toy"})
+    for figure in experiment.draw(Results(settings, Store(None))).values():
+        figure.savefig(tmp_path / "figure.png", dpi=20)
+        assert words_in(figure)
+
+
+def test_times_are_shown_however_busy_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 99.0, 99.0))
+    ((_, settings, cells),) = choose({"experiment": "baselines", "size": "toy"})
+    store = Store(None)
+    run_trials("x", cells, store, fake_outcome, {})
+    assert Results(settings, store).seconds(ONE_SHOT).trials == settings.trials
+
+
+def test_times_recorded_beside_other_work_are_not_shown() -> None:
     ((_, settings, cells),) = choose({"experiment": "baselines", "size": "toy"})
     store = Store(None)
     for cell in cells:
         outcome = fake_outcome(cell)
-        outcome.facts["load"] = 1.0 if cell.problem.seed else 9.0
+        outcome.facts["busy"] = cell.problem.seed == 0
         store.add(cell, outcome)
     results = Results(settings, store)
     assert results.seconds(ONE_SHOT).trials == 1
@@ -350,23 +404,40 @@ def test_a_claim_is_decided_by_the_numbers() -> None:
 # ---- every experiment, at toy size, in real Flower -----------------------------------
 
 
+class Toys:
+    """All experiments, run at once when one of them is first asked for.
+
+    What one of them takes down is run again on its own, so each fails alone.
+    """
+
+    def __init__(self, superlink: LocalSuperLink, folder: Path) -> None:
+        self._superlink, self._folder = superlink, folder
+        self._ran = False
+
+    def run(self, **config: Any) -> None:
+        told = {"size": "toy", "output-dir": str(self._folder), **config}
+        self._superlink.run(APP, num_supernodes=5, run_config=told, echo=False)
+
+    def folder(self, *names: str) -> Path:
+        if not self._ran:
+            self._ran = True
+            with contextlib.suppress(FedRidgeError):
+                self.run(experiment="all")
+        missing = [n for n in names if not (self._folder / n / "table.md").exists()]
+        if missing:
+            self.run(experiment=", ".join(missing))
+        return self._folder
+
+
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    with local_superlink() as superlink:
-        config = {"experiment": "all", "size": "toy", "output-dir": str(folder)}
-        superlink.run(APP, num_supernodes=5, run_config=config, echo=False)
-        with pytest.raises(FedRidgeError, match="one or more of baselines"):
-            superlink.run(
-                APP, num_supernodes=2, run_config={"experiment": "x"}, echo=False
-            )
-    write_report(folder)
-    return folder
+def toys(superlink: LocalSuperLink, tmp_path_factory: pytest.TempPathFactory) -> Toys:
+    return Toys(superlink, tmp_path_factory.mktemp("toy"))
 
 
 @pytest.mark.superlink
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_an_experiment_in_flower(toy: Path, name: str) -> None:
+def test_an_experiment_in_flower(toys: Toys, name: str) -> None:
+    toy = toys.folder(name)
     cells = dict(load_outcomes(toy / name / "results.json"))
     ((_, _, expected),) = choose({"experiment": name, "size": "toy"})
     assert set(cells) == set(expected)
@@ -395,8 +466,10 @@ def test_an_experiment_in_flower(toy: Path, name: str) -> None:
 
 
 @pytest.mark.superlink
-def test_the_report_of_a_run_names_every_experiment(toy: Path) -> None:
-    report = (toy / "REPORT.md").read_text(encoding="utf-8")
+def test_the_report_of_a_run_names_every_experiment(toys: Toys) -> None:
+    toy = toys.folder(*EXPERIMENTS)
+    report = write_report(toy)
+    assert (toy / "REPORT.md").read_text(encoding="utf-8") == report
     assert all(f"[{name}]({name}/table.md)" in report for name in EXPERIMENTS)
     assert "not at the paper's settings" in report
     facts = json.loads((toy / "baselines" / "results.json").read_text())
@@ -456,21 +529,13 @@ def test_committed_cells_are_complete_and_one_shot_is_exact_in_all_of_them() -> 
     assert exact > 100
 
 
-@pytest.mark.superlink
-def test_a_committed_cell_is_computed_again(tmp_path: Path) -> None:
-    with local_superlink() as superlink:
-        superlink.run(
-            APP,
-            num_supernodes=20,
-            run_config={
-                "experiment": "baselines",
-                "trials": 1,
-                "rounds": "10",
-                "methods": "FedAvg",
-                "output-dir": str(tmp_path),
-            },
-            echo=False,
-        )
+@pytest.mark.ray
+def test_a_committed_cell_is_computed_again(
+    simulation: SharedSimulation, tmp_path: Path
+) -> None:
+    config = {"trials": 1, "rounds": "10", "methods": "FedAvg"}
+    own = {"experiment": "baselines", "output-dir": str(tmp_path)}
+    simulation.run(server_app, client_app, 20, {**config, **own})
     again = dict(load_outcomes(tmp_path / "baselines" / "results.json"))
     committed = Store(COMMITTED / "baselines")
     for cell, outcome in again.items():

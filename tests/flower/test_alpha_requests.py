@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import InProcessGrid, node_context
+from fakes import InProcessGrid, drive
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
+from generators import pooled as pooled_rows
+from shared_simulation import SharedSimulation
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
@@ -58,17 +60,7 @@ def by_client(selection: AlphaSelection) -> dict[str, np.ndarray]:
 
 def pooled(alpha: float) -> Ridge:
     rows = [rows_of(k) for k in range(K)]
-    X, y = (np.concatenate(part) for part in zip(*rows, strict=True))
-    return Ridge(alpha=alpha).fit(X, y)
-
-
-def drive_legacy(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> None:
-    app = ServerApp(
-        server_fn=lambda context: ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-        )
-    )
-    app(grid, node_context(0, K))
+    return Ridge(alpha=alpha).fit(*pooled_rows(rows))
 
 
 @pytest.mark.parametrize("cv", ["server", "clients", "gcv"])
@@ -115,7 +107,7 @@ def test_the_older_api_chooses_the_same_and_hands_on_the_refit_once(
         save_model=path,
     )
     grid = InProcessGrid.of_app(app, K)
-    drive_legacy(strategy, grid, num_rounds=5)
+    drive(strategy, grid, num_rounds=5)
     expected = select_alpha(parts(), ALPHAS)
     assert [model.alpha_ for model in models] == [expected.alpha]
     assert RidgeModel.load(path).alpha_ == expected.alpha
@@ -134,7 +126,7 @@ def test_the_older_api_chooses_the_same_and_hands_on_the_refit_once(
 def test_the_stock_driver_leaves_the_refit_in_the_strategy() -> None:
     strategy = FedRidge(alphas=ALPHAS, cv="clients", min_available_nodes=K)
     grid = InProcessGrid.of_app(NATIVE, K)
-    Strategy.start(strategy, grid, ArrayRecord(), num_rounds=3, timeout=30)
+    Strategy.start(strategy, grid, ArrayRecord(), num_rounds=3, timeout=120)
     assert strategy.model_.alpha_ == select_alpha(parts(), ALPHAS).alpha
     assert len(grid.sent) == 2 * K
 
@@ -179,7 +171,7 @@ def test_the_rounds_of_fedavg_for_the_same_bytes_count_the_choice_too(
     def rounds(cv: str) -> tuple[int, float]:
         strategy = kind(alphas=ALPHAS, cv=cv, min_available_nodes=K)
         grid = InProcessGrid.of_app(NATIVE, K)
-        strategy.start(grid) if kind is FedRidge else drive_legacy(strategy, grid)
+        strategy.start(grid) if kind is FedRidge else drive(strategy, grid)
         report = strategy.report_
         return report.bytes_up + report.bytes_down, report.fedavg_rounds
 
@@ -301,20 +293,17 @@ def test_without_a_choice_there_is_no_selection() -> None:
 
 
 @pytest.mark.ray
-def test_clients_choose_alpha_in_a_simulation_of_both_apis() -> None:
-    from flwr.simulation import run_simulation
-
-    backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0}}
+def test_clients_choose_alpha_in_a_simulation_of_both_apis(
+    simulation: SharedSimulation,
+) -> None:
     found: dict[str, Any] = {}
-    app = ServerApp()
 
-    @app.main()
-    def main(grid: Grid, context: Any) -> None:
+    def main(grid: Grid) -> None:
         for cv in ("server", "clients"):
             found[cv] = FedRidge(alphas=ALPHAS, cv=cv, min_available_nodes=K)
             found[cv].start(grid, timeout=120, train_config=ConfigRecord())
 
-    run_simulation(app, NATIVE, K, backend_config=backend)
+    simulation.run(main, NATIVE, K)
 
     def server_fn(context: Any) -> ServerAppComponents:
         found["legacy"] = LegacyFedRidge(
@@ -324,7 +313,7 @@ def test_clients_choose_alpha_in_a_simulation_of_both_apis() -> None:
             strategy=found["legacy"], config=ServerConfig(num_rounds=1)
         )
 
-    run_simulation(ServerApp(server_fn=server_fn), NUMPY, K, backend_config=backend)
+    simulation.run(ServerApp(server_fn=server_fn), NUMPY, K)
     expected = select_alpha(parts(), ALPHAS)
     assert expected.losses is not None
     for strategy in found.values():

@@ -70,7 +70,7 @@ def numpy_app(load: Load, **options: Any) -> ClientApp:
 
 def fit(strategy: Any, grid: WatchedGrid) -> None:
     if isinstance(strategy, FedRidge):
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         return
     rounds = min(strategy._settings.rounds, 40)
     app = ServerApp(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import fakes
 import numpy as np
 import pandas
 import pytest
 import wire
-from fakes import Handler, InProcessGrid, node_context
+from fakes import Handler, InProcessGrid
 from flwr.app import Message
 from flwr.clientapp import ClientApp
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
+from generators import pooled as pooled_rows
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 from sklearn.metrics import mean_squared_error
@@ -58,9 +59,7 @@ def load_data(context: Any) -> Any:
 
 
 def all_rows(clients: Any = range(K)) -> tuple[np.ndarray, np.ndarray]:
-    rows = [rows_of(k) for k in clients]
-    X, y = (np.concatenate(part) for part in zip(*rows, strict=True))
-    return X, y
+    return pooled_rows([rows_of(k) for k in clients])
 
 
 NATIVE = ridge_client_app(load_data)
@@ -71,17 +70,7 @@ NUMPY = ClientApp(
 )
 
 
-def fit(strategy: Any, grid: InProcessGrid, num_rounds: int = 60) -> Any:
-    if isinstance(strategy, LegacyFedRidge):
-        app = ServerApp(
-            server_fn=lambda _: ServerAppComponents(
-                strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-            )
-        )
-        app(grid, node_context(0, K))
-    else:
-        strategy.start(grid, timeout=30)
-    return strategy
+fit = partial(fakes.fit, num_rounds=60)
 
 
 def close_to_pooled(model: RidgeModel, clients: Any = range(K), rtol: float = 1e-11):
@@ -326,7 +315,7 @@ def test_too_few_for_the_first_round():
     grid = InProcessGrid.of_app(ridge_client_app(load), 2)
     strategy = FedRidge(feature_map=Standardize(), min_available_nodes=2)
     with pytest.raises(NotEnoughClientsError, match="OSError in load, line"):
-        strategy.start(grid, timeout=5)
+        strategy.start(grid, timeout=120)
 
 
 @pytest.mark.parametrize("app", [NATIVE, NUMPY], ids=["message", "numpy"])
@@ -481,7 +470,7 @@ def test_a_client_lets_its_rows_go_through_no_other_map_than_it_allows():
     ):
         strategy = FedRidge(feature_map=other, min_available_nodes=K)
         with pytest.raises(NotEnoughClientsError, match="does not allow"):
-            strategy.start(InProcessGrid.of_app(app, K), timeout=5)
+            strategy.start(InProcessGrid.of_app(app, K), timeout=120)
     with pytest.raises(FedRidgeError, match="must be a list of FeatureMap"):
         ridge_client_app(load_data, feature_maps=["fourier 20"])
 
@@ -496,4 +485,4 @@ def test_maps_of_too_many_features_are_refused_by_the_client():
 def test_a_map_that_does_not_fit_the_columns_is_told_to_the_server():
     strategy = FedRidge(feature_map=GaussianProjection(50), min_available_nodes=2)
     with pytest.raises(NotEnoughClientsError, match="50"):
-        strategy.start(InProcessGrid.of_app(NATIVE, 2), timeout=5)
+        strategy.start(InProcessGrid.of_app(NATIVE, 2), timeout=120)

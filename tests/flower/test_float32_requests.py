@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import wire
-from fakes import InProcessGrid, node_context, set_task_identity
+from fakes import InProcessGrid, fit, node_context, set_task_identity
 from fits import begin
 from flwr.app import (
     Array,
@@ -20,8 +20,6 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 from flwr.common import Code, FitIns, Parameters
 from flwr.compat.common.recorddict_compat import fitres_to_recorddict
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
 
 from fedridge_flwr import (
     FedRidge,
@@ -67,15 +65,7 @@ strategies = pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
 
 
 def run(kind: Any, grid: InProcessGrid, **settings: Any) -> Any:
-    strategy = kind(min_available_nodes=K, **settings)
-    if kind is FedRidge:
-        strategy.start(grid)
-    else:
-        components = ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=1)
-        )
-        ServerApp(server_fn=lambda context: components)(grid, node_context(0, K))
-    return strategy
+    return fit(kind(min_available_nodes=K, **settings), grid)
 
 
 def kinds_of_answers(grid: InProcessGrid) -> list[Any]:

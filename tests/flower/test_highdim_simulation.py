@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 from generators import paper_clients, pooled, relative_error
+from shared_simulation import SharedSimulation
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
@@ -39,21 +40,14 @@ def load_data(context: Context) -> tuple[np.ndarray, np.ndarray]:
     return clients()[int(context.node_config["partition-id"])]
 
 
-def simulate(server: ServerApp, client: ClientApp) -> None:
-    from flwr.simulation import run_simulation
-
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0}}
-    run_simulation(server, client, K, backend_config=resources)
-
-
-def test_all_modes_and_a_map_in_one_simulation():
+def test_all_modes_and_a_map_in_one_simulation(
+    simulation: SharedSimulation,
+) -> None:
     found: dict[str, Any] = {}
     bytes_up: dict[str, int] = {}
     feature_map = Standardize() | RandomFourierFeatures(40, gamma="scale")
-    app = ServerApp()
 
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
+    def main(grid: Grid) -> None:
         strategies = {
             "oneshot": FedRidge(0.1),
             "refine": FedRidge(0.1, mode="refine"),
@@ -67,7 +61,7 @@ def test_all_modes_and_a_map_in_one_simulation():
             strategy.start(counting, timeout=120)
             found[name], bytes_up[name] = strategy, counting.bytes_up
 
-    simulate(app, ridge_client_app(load_data))
+    simulation.run(main, ridge_client_app(load_data), K)
     X, y = pooled(clients())
     ridge = Ridge(alpha=0.1).fit(X, y)
     for name in ("oneshot", "refine", "cg", "auto"):
@@ -86,7 +80,7 @@ def test_all_modes_and_a_map_in_one_simulation():
     assert relative_error(model.predict(X), expected) < 1e-11
 
 
-def test_the_older_api_in_several_rounds():
+def test_the_older_api_in_several_rounds(simulation: SharedSimulation) -> None:
     found: dict[str, Any] = {}
 
     def server_fn(context: Context) -> ServerAppComponents:
@@ -97,7 +91,7 @@ def test_the_older_api_in_several_rounds():
         return ServerAppComponents(strategy=found["strategy"], config=config)
 
     client = ClientApp(lambda context: RidgeClient(*load_data(context)).to_client())
-    simulate(ServerApp(server_fn=server_fn), client)
+    simulation.run(ServerApp(server_fn=server_fn), client, K)
     strategy = found["strategy"]
     ridge = Ridge(alpha=0.1).fit(*pooled(clients()))
     assert relative_error(strategy.model_.coef_, ridge.coef_) < 1e-10

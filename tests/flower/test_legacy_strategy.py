@@ -9,6 +9,7 @@ import pytest
 from fakes import InProcessGrid, drive, node_context
 from flwr.app import Message
 from flwr.clientapp import ClientApp
+from generators import pooled as pooled_rows
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
@@ -30,7 +31,7 @@ def rows_of(k: int) -> tuple[np.ndarray, np.ndarray]:
 
 def pooled(clients: list[int], **settings: Any) -> Ridge:
     rows = [rows_of(k) for k in clients]
-    X, y = (np.concatenate(part) for part in zip(*rows, strict=True))
+    X, y = pooled_rows(rows)
     return Ridge(**settings).fit(X, y)
 
 

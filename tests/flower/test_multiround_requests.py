@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
+import fakes
 import numpy as np
 import pandas
 import pytest
@@ -13,8 +15,7 @@ from fakes import Handler, InProcessGrid, node_context
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
+from generators import pooled as stacked
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
@@ -42,7 +43,7 @@ def load_data(context: Any) -> Any:
 
 def pooled(clients: Any = range(K), alpha: float = 0.7) -> Ridge:
     rows = [rows_of(k) for k in clients]
-    X, y = (np.concatenate(part) for part in zip(*rows, strict=True))
+    X, y = stacked(rows)
     return Ridge(alpha=alpha, solver="svd").fit(X, y)
 
 
@@ -52,21 +53,8 @@ NUMPY = ClientApp(
 )
 
 
-def drive(strategy: Any, grid: InProcessGrid, num_rounds: int = 60) -> None:
-    app = ServerApp(
-        server_fn=lambda _: ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-        )
-    )
-    app(grid, node_context(0, K))
-
-
-def fit(strategy: Any, grid: Any) -> Any:
-    if isinstance(strategy, LegacyFedRidge):
-        drive(strategy, grid)
-    else:
-        strategy.start(grid, timeout=30)
-    return strategy
+fit = partial(fakes.fit, num_rounds=60)
+drive = partial(fakes.drive, num_rounds=60)
 
 
 def close(model: Any, ridge: Ridge, tolerance: float = 1e-9) -> None:
@@ -186,7 +174,7 @@ def test_it_ends_with_a_reason_where_too_few_are_left():
     grid.handlers[1001] = _gone_after(grid.handlers[1001], 2)
     strategy = FedRidge(mode="refine", min_available_nodes=2, min_train_nodes=2)
     with pytest.raises(NotEnoughClientsError, match="1 client"):
-        strategy.start(grid, timeout=10)
+        strategy.start(grid, timeout=120)
 
 
 def _answering(handler: Handler, change: Any) -> Handler:
@@ -381,7 +369,7 @@ def test_evaluation_follows_as_after_one_shot():
     strategy = FedRidge(
         0.7, mode="refine", min_available_nodes=K, fraction_evaluate=1.0
     )
-    result = strategy.start(grid, timeout=30)
+    result = strategy.start(grid, timeout=120)
     assert strategy.report_.evaluation["num-examples"] == pooled_rows()
     np.testing.assert_array_equal(result.arrays["coef"].numpy(), strategy.model_.coef_)
 

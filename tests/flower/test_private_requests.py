@@ -9,11 +9,9 @@ import numpy as np
 import pandas
 import pytest
 import wire
-from fakes import InProcessGrid, node_context, set_task_identity
+from fakes import InProcessGrid, drive, node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -66,20 +64,11 @@ NUMPY = ClientApp(
 )
 
 
-def drive(strategy: LegacyFedRidge, grid: InProcessGrid, num_rounds: int = 1) -> None:
-    app = ServerApp(
-        server_fn=lambda _: ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-        )
-    )
-    app(grid, node_context(0, 1))
-
-
 def fit(strategy: Any, grid: InProcessGrid) -> Any:
     if isinstance(strategy, LegacyFedRidge):
         drive(strategy, grid, num_rounds=strategy._settings.rounds)
     else:
-        strategy.start(grid, timeout=30)
+        strategy.start(grid, timeout=120)
     return strategy
 
 
@@ -319,7 +308,7 @@ def test_a_client_without_memory_refuses():
     app = ClientApp(client_fn=lambda context: RidgeClient(*rows_of(0)).to_client())
     grid = InProcessGrid.of_app(app, 1)
     with pytest.raises(NotEnoughClientsError, match="context=context"):
-        FedRidge(privacy=privacy(), min_available_nodes=1).start(grid, timeout=5)
+        FedRidge(privacy=privacy(), min_available_nodes=1).start(grid, timeout=120)
 
 
 def test_a_request_that_is_badly_made_gets_no_answer():
@@ -345,7 +334,7 @@ def test_a_request_that_is_badly_made_gets_no_answer():
 def test_a_client_that_knows_no_privacy_refuses_the_request():
     """Versions without privacy know protocol 1 only, and would answer exactly."""
     grid = InProcessGrid.of_app(NATIVE, 1)
-    FedRidge(privacy=privacy(), min_available_nodes=1).start(grid, timeout=5)
+    FedRidge(privacy=privacy(), min_available_nodes=1).start(grid, timeout=120)
     (message,) = grid.sent
     for key in ("config", "fitins.config"):
         assert message.content[key][wire.PROTOCOL_KEY] == 2
@@ -421,7 +410,7 @@ def test_a_policy_refuses_exact_statistics_and_names_the_client():
     contexts = [node_context(k, 4) for k in range(4)]
     grid = InProcessGrid([lambda m, k=k: apps[k](m, contexts[k]) for k in range(4)])
     strategy = FedRidge(alpha=1.0, min_available_nodes=4)
-    strategy.start(grid, timeout=5)
+    strategy.start(grid, timeout=120)
     assert "private ones only" in strategy.report_.failures["1003"]
     expected = exact_model(range(3), alpha=1.0)
     np.testing.assert_allclose(strategy.model_.coef_, expected.coef_, rtol=1e-11)
@@ -430,9 +419,9 @@ def test_a_policy_refuses_exact_statistics_and_names_the_client():
 @pytest.mark.parametrize("app", [NATIVE, NUMPY], ids=["message", "numpy"])
 def test_after_a_private_release_nothing_exact_is_told(app):
     grid = InProcessGrid.of_app(app, 2)
-    FedRidge(privacy=privacy(), min_available_nodes=2).start(grid, timeout=5)
+    FedRidge(privacy=privacy(), min_available_nodes=2).start(grid, timeout=120)
     with pytest.raises(NotEnoughClientsError, match="would break its guarantee"):
-        FedRidge(min_available_nodes=2).start(grid, timeout=5)
+        FedRidge(min_available_nodes=2).start(grid, timeout=120)
 
 
 @pytest.mark.parametrize("task", [{}, {wire.TASK_KEY: wire.LOSSES_TASK}])
@@ -598,7 +587,7 @@ def test_a_hostile_release_is_named_and_does_not_spoil_the_rest(fault):
     handlers: list[Any] = [lambda m, k=k: NATIVE(m, contexts[k]) for k in range(K - 1)]
     grid = InProcessGrid([*handlers, _hostile(HOSTILE[fault])])
     strategy = FedRidge(alpha=0.5, privacy=privacy(1e12), min_available_nodes=K)
-    strategy.start(grid, timeout=5)
+    strategy.start(grid, timeout=120)
     assert list(strategy.report_.failures) == [str(1000 + K - 1)]
     expected = exact_model(range(K - 1), alpha=0.5)
     np.testing.assert_allclose(strategy.model_.coef_, expected.coef_, atol=2e-4)
@@ -623,7 +612,7 @@ def test_exact_answers_to_a_private_question_are_not_used():
     context = node_context(0, 3)
     grid = InProcessGrid([lambda m: NATIVE(m, context), exact, plain])
     strategy = FedRidge(privacy=privacy(), min_available_nodes=3)
-    strategy.start(grid, timeout=5)
+    strategy.start(grid, timeout=120)
     assert strategy.report_.participants == ["1000"]
     for client in ("1001", "1002"):
         assert "sent exact statistics" in strategy.report_.failures[client]
@@ -637,7 +626,7 @@ def test_a_private_answer_to_an_exact_question_is_not_used():
     context = node_context(0, 2)
     grid = InProcessGrid([lambda m: NATIVE(m, context), private])
     strategy = FedRidge(min_available_nodes=2)
-    strategy.start(grid, timeout=5)
+    strategy.start(grid, timeout=120)
     assert "not asked for" in strategy.report_.failures["1001"]
 
 
@@ -654,13 +643,13 @@ def test_a_second_fit_is_counted_and_refused_beyond_the_budget(tmp_path):
     for _ in range(2):
         # Another run: other contexts, the same names.
         grid = InProcessGrid.of_app(app, 2)
-        FedRidge(privacy=privacy(), min_available_nodes=2).start(grid, timeout=5)
+        FedRidge(privacy=privacy(), min_available_nodes=2).start(grid, timeout=120)
     spent = ledger.spent("site 0")
     assert spent.releases == 2
     assert spent.epsilon == pytest.approx(1.465, abs=1e-3)
     grid = InProcessGrid.of_app(app, 2)
     with pytest.raises(NotEnoughClientsError, match=r"budget is 1\.8"):
-        FedRidge(privacy=privacy(), min_available_nodes=2).start(grid, timeout=5)
+        FedRidge(privacy=privacy(), min_available_nodes=2).start(grid, timeout=120)
     assert ledger.spent("site 0").releases == 2
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
+from fedridge_flwr.flower import exchange
 from fedridge_flwr.flower.exchange import wait_for_nodes
 
 K, D = 20, 5
@@ -85,9 +87,30 @@ def test_standardize_and_no_intercept_reach_the_solver() -> None:
     assert strategy.model_.intercept_ == 0.0
 
 
-def faulty_grid(late_seconds: float) -> InProcessGrid:
-    """3 of 20 raise, 2 send malformed arrays, 1 is late."""
-    grid = InProcessGrid.of_app(NATIVE, K, late={5: late_seconds})
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def work_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who is silent is late, however slow the machine is."""
+    clock = Clock()
+    own = SimpleNamespace(monotonic=clock, sleep=clock.sleep)
+    monkeypatch.setattr(exchange, "time", own)
+
+
+def faulty_grid() -> InProcessGrid:
+    """3 of 20 raise, 2 send malformed arrays, 1 is silent."""
+    grid = InProcessGrid.of_app(NATIVE, K, late={5: math.inf})
     honest = dict(grid.handlers)
 
     def raises(message: Message) -> Message:
@@ -118,11 +141,10 @@ def faulty_grid(late_seconds: float) -> InProcessGrid:
     return grid
 
 
+@pytest.mark.usefixtures("work_takes_no_time")
 def test_six_faulty_clients_of_twenty_are_named_and_the_rest_is_exact() -> None:
     strategy = FedRidge(min_available_nodes=K)
-    began = time.monotonic()
-    strategy.start(faulty_grid(late_seconds=60), timeout=1.0)
-    assert time.monotonic() - began < 5
+    strategy.start(faulty_grid(), timeout=1.0)
     report = strategy.report_
     assert set(report.failures) == {str(1000 + k) for k in range(6)}
     for node, reason in (
@@ -139,18 +161,20 @@ def test_six_faulty_clients_of_twenty_are_named_and_the_rest_is_exact() -> None:
     assert_equals(strategy.model_, pooled(list(range(6, K)), alpha=1.0))
 
 
+@pytest.mark.usefixtures("work_takes_no_time")
 @pytest.mark.parametrize("dropped", [0, 1, 10, 19])
 def test_whoever_drops_out_the_answer_is_exact_for_the_rest(dropped: int) -> None:
-    grid = InProcessGrid.of_app(NATIVE, K, late=dict.fromkeys(range(dropped), 60.0))
+    grid = InProcessGrid.of_app(NATIVE, K, late=dict.fromkeys(range(dropped), math.inf))
     strategy = FedRidge(min_available_nodes=K)
     strategy.start(grid, timeout=0.3)
     assert_equals(strategy.model_, pooled(list(range(dropped, K)), alpha=1.0))
 
 
+@pytest.mark.usefixtures("work_takes_no_time")
 def test_too_few_valid_answers_are_an_error_that_says_why() -> None:
     strategy = FedRidge(min_available_nodes=K, min_train_nodes=15)
     with pytest.raises(NotEnoughClientsError, match=r"14 valid.*15 needed") as caught:
-        strategy.start(faulty_grid(60), timeout=0.3)
+        strategy.start(faulty_grid(), timeout=0.3)
     assert "disk on fire" in str(caught.value)
     with pytest.raises(AttributeError, match="not fitted"):
         strategy.model_  # noqa: B018
@@ -238,7 +262,7 @@ def test_start_takes_all_that_stock_start_takes(caplog: Any) -> None:
             grid=InProcessGrid.of_app(NATIVE, 2),
             initial_arrays=ArrayRecord([np.zeros(3)]),
             num_rounds=50,
-            timeout=30,
+            timeout=120,
             train_config=ConfigRecord({"lr": 0.1, "list": [1, 2]}),
             evaluate_config=ConfigRecord(),
             evaluate_fn=evaluate_fn,
@@ -330,19 +354,6 @@ def test_serverappcomponents_is_told_to_use_the_legacy_strategy() -> None:
 
 
 # ---- waiting -----------------------------------------------------------------------
-
-
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def wait(count: Any, minimum: int | None, timeout: float = 100.0) -> tuple[int, float]:
@@ -468,7 +479,7 @@ def test_a_node_that_leaves_after_training_does_not_cost_the_model() -> None:
     grid = InProcessGrid.of_app(NATIVE, 3)
     grid.visible = lambda looks: 3 if looks == 1 else 2
     strategy = FedRidge(min_available_nodes=3, fraction_evaluate=1.0)
-    result = strategy.start(grid, timeout=5)
+    result = strategy.start(grid, timeout=120)
     assert_equals(strategy.model_, pooled([0, 1, 2], alpha=1.0))
     assert result.evaluate_metrics_clientapp[1]["num-examples"] == 15 + 16
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import sqlite3
 import tempfile
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fuzz_drafts import MAPS, PRIVACY, Rng, some_data
-from fuzz_run import Case, Trial, WrongAcceptError
+from fuzz_run import Case, Trial, WrongAcceptError, quiet
 
 from fedridge_flwr import (
     FeatureMap,
@@ -272,26 +270,13 @@ def file_cases() -> list[Case]:
     found = []
     for name, damage in DAMAGES.items():
         found += [
-            Case("model file", name, _calm(_of_model(name, damage))),
-            Case("privacy ledger", name, _calm(_of_ledger(name, damage)), share=0.5),
-            Case("feature map", name, _calm(_of_map(name, damage))),
+            Case("model file", name, quiet(_of_model(name, damage))),
+            Case("privacy ledger", name, quiet(_of_ledger(name, damage)), share=0.5),
+            Case("feature map", name, quiet(_of_map(name, damage))),
         ]
     name = "a folder, a device, a link to nowhere"
     found += [
-        Case("model file", name, _calm(_of_model(name, None)), share=0.3),
-        Case("privacy ledger", name, _calm(_of_ledger(name, None)), share=0.3),
+        Case("model file", name, quiet(_of_model(name, None)), share=0.3),
+        Case("privacy ledger", name, quiet(_of_ledger(name, None)), share=0.3),
     ]
     return found
-
-
-def _calm(trial: Trial) -> Trial:
-    def calm(rng: Rng) -> str | None:
-        logging.disable(logging.CRITICAL)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return trial(rng)
-        finally:
-            logging.disable(logging.NOTSET)
-
-    return calm

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
-import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import wire
-from fakes import InProcessGrid, node_context, set_task_identity
+from fakes import InProcessGrid, node_context
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.compat.common.recorddict_compat import (
     recorddict_to_evaluateres,
@@ -20,7 +18,7 @@ from flwr.compat.common.recorddict_compat import (
 from fuzz_attacks import attacks_on
 from fuzz_drafts import HONEST, PRIVACY, Draft, Rng, npy
 from fuzz_replies import arrived
-from fuzz_run import REFUSED, UNSENT, Case, HiddenError, Trial, WrongAcceptError
+from fuzz_run import REFUSED, UNSENT, Case, HiddenError, Trial, WrongAcceptError, quiet
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, ridge_client_app
 from fedridge_flwr.statistics.sufficient import SufficientStatistics
@@ -28,22 +26,6 @@ from fedridge_flwr.statistics.sufficient import SufficientStatistics
 Handler = Callable[[Message], Message]
 KINDS = list(HONEST)[:10]
 ALPHA = 0.7
-
-
-def quiet(trial: Trial) -> Trial:
-    """Return the trial without what strategies log, and without warnings."""
-
-    def silent(rng: Rng) -> str | None:
-        set_task_identity()
-        logging.disable(logging.CRITICAL)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return trial(rng)
-        finally:
-            logging.disable(logging.NOTSET)
-
-    return silent
 
 
 # ---- who takes part --------------------------------------------------------------
@@ -127,7 +109,7 @@ def _beside(options: dict[str, Any], kinds: list[str] | None = None) -> Trial:
         handlers = [node(rows) for rows in data] + [liar(rng, kinds)] * bad
         grid = InProcessGrid(handlers)
         strategy = FedRidge(ALPHA, min_available_nodes=3 + bad, **options)
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         liars = {str(1003 + k) for k in range(bad)}
         tolerance = 1e-5 if "wire_dtype" in options else 1e-10
         return _compare(strategy, pooled(data), liars, tolerance)
@@ -142,7 +124,7 @@ def _survives(options: dict[str, Any], kinds: list[str]) -> Trial:
         data = honest_data(rng)
         grid = InProcessGrid([*(node(rows) for rows in data), liar(rng, kinds)])
         strategy = FedRidge(ALPHA, min_available_nodes=4, **options)
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         report = strategy.report_
         _readable(report.failures)
         if not {"1000", "1001", "1002"} <= set(report.participants):
@@ -177,7 +159,7 @@ def _later(mode: str) -> Trial:
 
         grid = InProcessGrid([node(rows) for rows in data[:3]] + [turncoat])
         strategy = FedRidge(ALPHA, mode=mode, min_available_nodes=4, max_rounds=60)
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         if "1003" in strategy.report_.participants:
             if turned[0]:
                 return None  # a product that its own variances and factor allow
@@ -191,7 +173,7 @@ def _later(mode: str) -> Trial:
 def _all_hostile(rng: Rng) -> str | None:
     grid = InProcessGrid([liar(rng, KINDS[:5])] * 3)
     strategy = FedRidge(ALPHA, min_available_nodes=3)
-    strategy.start(grid, timeout=20)
+    strategy.start(grid, timeout=120)
     if not np.isfinite(strategy.model_.coef_).all():
         raise WrongAcceptError("coefficients that are not finite")
     return None
@@ -210,7 +192,7 @@ def _evaluates(options: dict[str, Any], kind: str) -> Trial:
 
         grid = InProcessGrid([node(rows) for rows in data[:3]] + [turncoat])
         strategy = FedRidge(min_available_nodes=4, **options)
-        strategy.start(grid, timeout=20)
+        strategy.start(grid, timeout=120)
         report = strategy.report_
         failed = {**report.evaluation_failures, **report.selection_failures}
         _readable(failed)
@@ -234,7 +216,7 @@ def _bad_errors(rng: Rng) -> str | None:
 
     grid = InProcessGrid([*(node(rows) for rows in data), broken])
     strategy = FedRidge(ALPHA, min_available_nodes=4)
-    strategy.start(grid, timeout=20)
+    strategy.start(grid, timeout=120)
     if len(strategy.report_.failures["1003"]) > 400:
         raise WrongAcceptError("a reason of more than one line")
     return _compare(strategy, pooled(data), {"1003"})

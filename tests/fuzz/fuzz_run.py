@@ -5,9 +5,11 @@ python tests/fuzz/fuzz_run.py "packed statistics: bits flipped" 17
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 import traceback
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +20,8 @@ import numpy as np
 
 if __name__ == "__main__":  # the folder of this file is there already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from fakes import set_task_identity
 
 from fedridge_flwr import FedRidgeError
 
@@ -36,6 +40,22 @@ class WrongAcceptError(Exception):
 
 class HiddenError(Exception):
     """An error that is none of the package's, which a catch-all would hide."""
+
+
+def quiet(trial: Trial) -> Trial:
+    """Return the trial without what strategies log, and without warnings."""
+
+    def silent(rng: np.random.Generator) -> str | None:
+        set_task_identity()
+        logging.disable(logging.CRITICAL)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return trial(rng)
+        finally:
+            logging.disable(logging.NOTSET)
+
+    return silent
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 from fits import run_fit
+from generators import relative_error as relative
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -63,10 +64,6 @@ def split(rows, sizes):
         clients[f"client {k}"] = (X[part], y[part], own)
         start += size
     return clients
-
-
-def relative(found, expected) -> float:
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 # ---- parts ---------------------------------------------------------------------------

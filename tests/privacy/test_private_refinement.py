@@ -68,7 +68,7 @@ def refined(grid: InProcessGrid, epsilon: float, rounds: int, **options: Any) ->
     strategy = FedRidge(
         privacy=privacy(epsilon, rounds), min_available_nodes=K, **settings
     )
-    strategy.start(grid, timeout=30)
+    strategy.start(grid, timeout=120)
     return strategy
 
 
@@ -177,7 +177,7 @@ def test_it_tends_to_the_ridge_solution(trust):
         privacy=privacy(1e6, 15, trust=trust),
         min_available_nodes=K,
     )
-    strategy.start(InProcessGrid.of_app(NATIVE, K), timeout=30)
+    strategy.start(InProcessGrid.of_app(NATIVE, K), timeout=120)
     expected = exact().coef_
     gap = np.linalg.norm(strategy.model_.coef_ - expected)
     assert gap < 5e-3 * np.linalg.norm(expected)
@@ -281,7 +281,7 @@ def _with_last(answer: Any, rounds: int = 4, n_clients: int = 3, **options: Any)
         min_available_nodes=n_clients,
         **options,
     )
-    strategy.start(InProcessGrid([hostile, *handlers]), timeout=30)
+    strategy.start(InProcessGrid([hostile, *handlers]), timeout=120)
     return strategy
 
 
@@ -335,7 +335,7 @@ def test_clients_that_disconnect_are_named(staying):
     strategy = FedRidge(
         fit_intercept=False, privacy=privacy(1e4, 3), min_available_nodes=3
     )
-    strategy.start(grid, timeout=10)
+    strategy.start(grid, timeout=120)
     gone = [str(1000 + k) for k in range(staying, 3)]
     assert list(strategy.report_.failures) == gone
     assert "not connected" in strategy.report_.failures[gone[0]]
@@ -367,8 +367,8 @@ def test_a_strategy_used_again_begins_another_fit():
         fit_intercept=False, privacy=privacy(1e4, 3), min_available_nodes=3
     )
     requests = strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid)
-    strategy.aggregate_train(1, grid.send_and_receive(list(requests), timeout=10))
-    strategy.start(grid, timeout=10)
+    strategy.aggregate_train(1, grid.send_and_receive(list(requests), timeout=120))
+    strategy.start(grid, timeout=120)
     rounds = [m.content["config"]["release-round"] for m in grid.sent]
     assert rounds == [1] * 3 + [t for t in (1, 2, 3) for _ in range(3)]
 

@@ -11,8 +11,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,14 +19,11 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
 from migrations import APIS, EXAMPLES, app_files, lines_changed, migration_diff
+from shared_simulation import SharedSimulation
 from sklearn.linear_model import Ridge
 
-from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
-from fedridge_flwr.flower.protocol.request_records import PROTOCOL_KEY
+from fedridge_flwr.app.launch import LocalSuperLink
 
 ALL = [(api, side) for api in APIS for side in ("before", "after")]
 
@@ -149,13 +144,6 @@ class Example:
         return cls(client, server, task, config)
 
 
-def with_config(context: Context, config: dict[str, Any]) -> Context:
-    """Return a context with a run-config; a simulation from Python has none."""
-    own = copy(context)
-    own.run_config = config
-    return own
-
-
 @dataclass
 class Outcome:
     """What came of an app: its strategy, its rounds, and what it printed."""
@@ -174,55 +162,26 @@ STRATEGIES = {
 }
 
 
-def asked_by(message: Message) -> tuple[str, str]:
-    """Return the app whose server sent a message, by what is in it."""
-    older = "fitins.parameters" in message.content
-    records = message.content.config_records.values()
-    ours = any(PROTOCOL_KEY in record for record in records)
-    return APIS[older], "after" if ours else "before"
-
-
 @pytest.fixture(scope="module")
-def outcomes() -> dict[tuple[str, str], Outcome]:
-    """Run the four apps one after another in one simulation: Ray starts once."""
-    from flwr.simulation import run_simulation
-
-    examples = {name: Example.load(*name) for name in ALL}
+def outcomes(simulation: SharedSimulation) -> dict[tuple[str, str], Outcome]:
+    """Run the four apps as they are, one after another."""
     found: dict[tuple[str, str], Outcome] = {}
-    server, client = ServerApp(), ClientApp()
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        for name, example in examples.items():
-            strategy, method = STRATEGIES[name]
-            kind = getattr(example.server, strategy)
-            made = mock.Mock(side_effect=kind)
-            with (
-                mock.patch.object(example.server, strategy, made),
-                mock.patch.object(
-                    kind, method, autospec=True, side_effect=getattr(kind, method)
-                ) as aggregate,
-                contextlib.redirect_stdout(io.StringIO()) as output,
-            ):
-                example.server.app(grid, with_config(context, example.config))
-            assert made.call_count == 1
-            found[name] = Outcome(
-                aggregate.call_args.args[0], aggregate.call_count, output.getvalue()
-            )
-
-    apps = {name: (each.client.app, each.config) for name, each in examples.items()}
-
-    @client.train()
-    def train(message: Message, context: Context) -> Message:
-        app, config = apps[asked_by(message)]
-        return app(message, with_config(context, config))
-
-    run_simulation(
-        server,
-        client,
-        num_supernodes=5,
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0}},
-    )
+    for name in ALL:
+        example, (strategy, method) = Example.load(*name), STRATEGIES[name]
+        kind = getattr(example.server, strategy)
+        made = mock.Mock(side_effect=kind)
+        with (
+            mock.patch.object(example.server, strategy, made),
+            mock.patch.object(
+                kind, method, autospec=True, side_effect=getattr(kind, method)
+            ) as aggregate,
+            contextlib.redirect_stdout(io.StringIO()) as output,
+        ):
+            simulation.run(example.server.app, example.client.app, 5, example.config)
+        assert made.call_count == 1
+        found[name] = Outcome(
+            aggregate.call_args.args[0], aggregate.call_count, output.getvalue()
+        )
     return found
 
 
@@ -265,14 +224,8 @@ def test_after_is_the_pooled_ridge_in_one_round(
     assert "clients     5 in, 0 out" in after.output
 
 
-@pytest.fixture(scope="module")
-def superlink() -> Iterator[LocalSuperLink]:
-    with local_superlink() as running:
-        yield running
-
-
 @pytest.mark.superlink
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ["numpyclient"])  # other tests run the message API
 def test_flwr_run_prints_the_pooled_ridge(api: str, superlink: LocalSuperLink) -> None:
     output = superlink.run(EXAMPLES / api / "after", num_supernodes=5, echo=False)
     ridge, best = pooled_ridge(api)

@@ -1,6 +1,7 @@
 """Notebooks: pairs agree, outputs are kept, and nothing of a machine is in them.
 
-That they execute is nbmake's part: `notebooks` is among pytest's test paths.
+That they execute is nbmake's part: `notebooks` is among pytest's test paths, and the
+record in it says which of them need not be executed again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import jupytext
 import pytest
+from notebook_record import described, fingerprint, interface, recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -73,3 +75,42 @@ def test_its_links_lead_somewhere(path: Path) -> None:
     prose = ["".join(c["source"]) for c in read(path)["cells"] if "outputs" not in c]
     links = re.findall(r"\]\(([^)#\s]+)", "\n".join(prose))
     assert [x for x in links if not (path.parent / x).exists() and "//" not in x] == []
+
+
+# ---- the record of executions --------------------------------------------------------
+
+
+def test_the_record_has_every_notebook() -> None:
+    assert list(recorded()) == [f"{path.stem}.py" for path in NOTEBOOKS]
+
+
+def test_another_source_wants_another_execution(tmp_path: Path) -> None:
+    source = tmp_path / "01_quickstart.py"
+    source.write_text("print(1)")
+    before = fingerprint(source)
+    assert fingerprint(source) == before
+    source.write_text("print(2)")
+    assert fingerprint(source) != before
+
+
+def test_the_interface_has_parameters_and_nothing_of_a_process() -> None:
+    told = interface()
+    assert any(line.startswith("fedridge_flwr.FedRidge(alpha=1.0, ") for line in told)
+    assert any(line.startswith("fedridge_flwr.RidgeModel.predict(") for line in told)
+    assert "0x" not in "".join(told)
+
+
+def test_a_body_may_change_and_a_default_may_not() -> None:
+    def one(a: int = 1) -> int:
+        """One."""
+        return a
+
+    def same(a: float = 1) -> float:
+        """Another text."""
+        return a + 1
+
+    def other(a: int = 2) -> int:
+        return a
+
+    assert [*described("f", one)] == [*described("f", same)] == ["f(a=1)"]
+    assert [*described("f", other)] == ["f(a=2)"]

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import email
 import email.message
+import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from flwr.cli import build
+from flwr.cli.config_utils import load_and_validate
+from flwr.supercore.fab_format_version import normalize_and_validate_fab_format
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import fedridge_flwr
 
@@ -69,7 +76,9 @@ def test_the_wheel_has_one_package_its_types_and_its_licence(wheel: Path) -> Non
 def test_the_metadata_say_what_pyproject_says(metadata: email.message.Message) -> None:
     assert metadata["Name"] == "fedridge-flwr"
     assert metadata["Version"] == VERSION
-    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License"].split()[:4] == ["Apache", "License", "Version", "2.0,"]
+    assert metadata["License-File"] == "LICENSE"
+    assert any("Apache" in each for each in metadata.get_all("Classifier"))
     assert metadata["Requires-Python"] == ABOUT["requires-python"]
     assert metadata["Summary"] == ABOUT["description"]
 
@@ -167,7 +176,7 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     assert cited["cff-version"] == "1.2.0"
     assert cited["type"] == "software"
     assert cited["version"] == VERSION
-    assert cited["license"] == ABOUT["license"]
+    assert cited["license"] == "Apache-2.0"
     assert cited["keywords"] == ABOUT["keywords"]
     assert cited["authors"] == ABOUT["authors"]
     (paper,) = cited["references"]
@@ -175,6 +184,84 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     assert paper["authors"] == [{"family-names": "Alsulaimawi", "given-names": "Zahir"}]
     assert "type" in paper
     assert {"year", "doi", "journal"}.isdisjoint(paper), "the manuscript has none"
+
+
+# ---- versions that are tested --------------------------------------------------------
+
+
+def test_constraints_are_names_and_versions_that_pyproject_allows() -> None:
+    lines = (PROJECT / "constraints.txt").read_text("utf-8").splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines)
+    pinned = {
+        canonicalize_name(name): version
+        for name, version in (line.split("==") for line in lines)
+    }
+    assert len(pinned) == len(lines)
+    extras = ABOUT["optional-dependencies"]
+    wanted = [*ABOUT["dependencies"], *extras["dev"], *extras["docs"]]
+    for each in map(Requirement, wanted):
+        if each.name != "fedridge-flwr":
+            assert pinned[canonicalize_name(each.name)] in each.specifier, each
+
+
+# ---- as apps of Flower ---------------------------------------------------------------
+
+APPS = {
+    "fedridge-flwr": ".",
+    **{name: name for name in ("simulations", "benchmarks")},
+    **{name: f"deployment/{name}" for name in ("sites", "fedavg")},
+    **{
+        f"{api}-{side}": f"examples/{api}/{side}"
+        for api in ("message_api", "numpyclient")
+        for side in ("before", "after")
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what is tracked, in a folder of a name that Flower takes."""
+    folder = tmp_path_factory.mktemp("clone") / "fedridge-flwr"
+    for path in own_files():
+        copy = folder / path.relative_to(PROJECT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    return folder
+
+
+def test_no_app_is_forgotten(clone: Path) -> None:
+    found = {path.parent for path in clone.rglob("pyproject.toml")}
+    assert found == {clone / app for app in APPS.values()}
+
+
+@pytest.mark.parametrize("app", APPS.values(), ids=APPS)
+def test_flower_builds_the_app_without_a_warning(
+    app: str, clone: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    build.build(clone / app)
+    (bundle,) = tmp_path.glob("*.fab")
+    assert capsys.readouterr().out.strip().endswith(f"Successfully built {bundle.name}")
+    with zipfile.ZipFile(bundle) as opened:
+        licence = opened.read("LICENSE")
+    assert licence == (PROJECT / "LICENSE").read_bytes()
+
+
+@pytest.mark.parametrize("app", APPS.values(), ids=APPS)
+def test_the_app_passes_what_flower_checks_before_an_upload(
+    app: str, clone: Path, capsys: Any
+) -> None:
+    config, warnings = load_and_validate(clone / app / "pyproject.toml")
+    assert warnings == []
+    # In its package, a function of the same name hides the module.
+    publish = importlib.import_module("flwr.cli.app_cmd.publish")
+    metadata = normalize_and_validate_fab_format(config)
+    assert metadata.fab_format_version == 1
+    assert metadata.flwr_version_min == "1.41"
+    publish._validate_app_name((clone / app).resolve().name, "folder")
+    publish._validate_description(config["project"]["description"])
+    publish._validate_files(publish._collect_file_paths(clone / app))
+    assert "Validation passed" in capsys.readouterr().out
 
 
 # ---- in an empty environment ---------------------------------------------------------

@@ -22,13 +22,11 @@ import numpy as np
 import pytest
 import wire
 from audit_dependencies import COULD_NOT_ASK, FOUND_NONE, FOUND_SOME, Audit
-from fakes import InProcessGrid, node_context, set_task_identity
+from fakes import InProcessGrid, fit, node_context, set_task_identity
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.clientapp import ClientApp
 from flwr.common import FitIns, Parameters
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
 from forbidden import bad_text, findings
 from packaging.requirements import Requirement
 
@@ -147,19 +145,6 @@ NATIVE = ridge_client_app(load_data)
 NUMPY = ClientApp(
     client_fn=lambda context: RidgeClient(*load_data(context)).to_client()
 )
-
-
-def fit(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> Any:
-    if isinstance(strategy, FedRidge):
-        strategy.start(grid, timeout=10)
-        return strategy
-    app = ServerApp(
-        server_fn=lambda _: ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=num_rounds)
-        )
-    )
-    app(grid, node_context(0, K))
-    return strategy
 
 
 _watched: list[str] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Strategy
 from flwr.supercore.task_identity import TaskIdentity
 
 Handler = Callable[[Message], Message]
@@ -45,6 +46,15 @@ def drive(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> None:
     app(grid, node_context(0, len(grid.handlers)))
 
 
+def fit(strategy: Any, grid: InProcessGrid, num_rounds: int = 1) -> Any:
+    """Fit with a strategy of either API, and return it."""
+    if isinstance(strategy, Strategy):
+        strategy.start(grid, timeout=120)
+    else:
+        drive(strategy, grid, num_rounds)
+    return strategy
+
+
 class InProcessGrid(Grid):
     """Nodes 1000, 1001, ... answer at once, late, twice, wrongly or not at all.
 
@@ -74,9 +84,16 @@ class InProcessGrid(Grid):
         self._ready: dict[str, tuple[float, Message]] = {}
 
     @classmethod
-    def of_app(cls, app: ClientApp, n_nodes: int, **faults: object) -> InProcessGrid:
+    def of_app(
+        cls,
+        app: ClientApp,
+        n_nodes: int,
+        run_config: Mapping[str, object] | None = None,
+        **faults: object,
+    ) -> InProcessGrid:
         def node(k: int) -> Handler:
-            context = node_context(k, n_nodes)  # with its state, as long as the run
+            # With its state, as long as the run.
+            context = node_context(k, n_nodes, **(run_config or {}))
             return lambda message: app(message, context)
 
         return cls([node(k) for k in range(n_nodes)], **faults)  # type: ignore[arg-type]
@@ -129,3 +146,11 @@ class InProcessGrid(Grid):
             replies += self.pull_messages(ids)
             time.sleep(0.01)
         return replies
+
+
+def run_app(
+    server: ServerApp, client: ClientApp, n_nodes: int, run_config: Mapping[str, object]
+) -> None:
+    """Run a whole app in this process, as ``flwr run`` with a run-config would."""
+    grid = InProcessGrid.of_app(client, n_nodes, run_config)
+    server(grid, node_context(0, n_nodes, **run_config))

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import InProcessGrid
-from generators import paper_clients
+from generators import paper_clients, pooled
+from generators import relative_error as relative
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
@@ -37,11 +38,6 @@ def statistics(clients: Clients) -> list[SufficientStatistics]:
     return [SufficientStatistics.from_data(A, b) for A, b in clients]
 
 
-def pooled(clients: Clients) -> tuple[np.ndarray, np.ndarray]:
-    A, b = (np.concatenate(part) for part in zip(*clients, strict=True))
-    return A, b
-
-
 def centralized(clients: Clients, sigma: float) -> np.ndarray:
     A, b = pooled(clients)
     return np.linalg.solve(A.T @ A + sigma * np.eye(A.shape[1]), A.T @ b)
@@ -49,10 +45,6 @@ def centralized(clients: Clients, sigma: float) -> np.ndarray:
 
 def federated(clients: Clients, sigma: float) -> np.ndarray:
     return solve(sum(statistics(clients)), sigma, fit_intercept=False).coef_
-
-
-def relative(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 @given(sigmas, st.integers(1, 6))

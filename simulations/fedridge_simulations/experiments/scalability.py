@@ -14,9 +14,9 @@ from ..experiment import Experiment, as_in_the_paper, head_to_head, only_fedavg
 from ..figures import axes, series
 from ..formulas import least_squares_error
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
-from ..results import Results
+from ..results import Results, Spread
 from ..settings import TOY, Settings
-from ..tables import Claim, same, table
+from ..tables import Claim, same, table, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,16 +104,19 @@ def _verdict(results: Results) -> str:
     settings = results.settings
     clients = max(settings.clients)
     everybody = settings.iterative("FedAvg", SCALED, settings.one("rounds"))
-    one, many = (
-        results.seconds(m, clients=clients).mean for m in (ONE_SHOT, everybody)
-    )
+    one, many = (results.seconds(m, clients=clients) for m in (ONE_SHOT, everybody))
     mse, oracle = (results.mse(m, clients=clients) for m in (everybody, CENTRALIZED))
     worse = mse.mean > 1.05 * oracle.mean
     return (
-        f"With {clients} clients One-Shot takes {one:.1f} s, FedAvg-{everybody.rounds} "
-        f"{many:.0f} s. FedAvg {'degrades' if worse else 'does not degrade'} there "
+        f"With {clients} clients One-Shot takes {_duration(one, 1)}, "
+        f"FedAvg-{everybody.rounds} {_duration(many, 0)}. FedAvg "
+        f"{'degrades' if worse else 'does not degrade'} there "
         f"({mse.text()}, oracle {oracle.text()})."
     )
+
+
+def _duration(spent: Spread, digits: int) -> str:
+    return f"{spent.mean:.{digits}f} s" if spent.trials else "a time not measured"
 
 
 def _claims(results: Results) -> list[Claim]:
@@ -198,8 +201,8 @@ def _seconds(results: Results, points: list[int]) -> list[Claim]:
             Claim(
                 f"K = {clients}: seconds, FedAvg-{everybody.rounds} over One-Shot",
                 f"{claimed:.2g} times",
-                f"{many.text(1)} over {one.text(2)}: {ratio:.0f} times",
-                same(claimed, ratio, 0.3),
+                f"{many.text(1)} over {one.text(2)}: {times(ratio)}",
+                None if ratio != ratio else same(claimed, ratio, 0.3),
                 "with everybody in each round, in rounds of Flower",
             )
         )
