@@ -16,21 +16,6 @@ from numpy.typing import NDArray
 
 from .errors import FedRidgeError, StatisticsError
 
-__all__ = [
-    "LARGEST_SIZE",
-    "as_number",
-    "check_alpha",
-    "check_choice",
-    "check_flag",
-    "check_fraction",
-    "check_numbers",
-    "check_positive",
-    "check_seed",
-    "check_size",
-    "check_whole",
-    "must_be",
-]
-
 LARGEST_SIZE = 1_000_000
 _LARGEST_SEED = 2**63 - 1
 _LONGEST = 60

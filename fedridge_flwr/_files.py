@@ -8,8 +8,6 @@ import stat
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_file", "strict_json"]
-
 _LARGEST_FILE = 1 << 30
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "human_bytes", "text_table"]
-
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun.

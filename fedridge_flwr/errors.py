@@ -104,7 +104,7 @@ class StatisticsError(FedRidgeError):
     ...     one + other
     ... except StatisticsError as error:
     ...     print(error)
-    2 features on one side, 3 on the other. Statistics merge only over the same \
+    the columns differ: 2 features against 3. Statistics merge only over the same \
 columns in the same order; bring every client to one schema.
     """
 

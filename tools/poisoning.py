@@ -20,7 +20,7 @@ from generators import paper_clients, split_rows
 
 from fedridge_flwr import SufficientStatistics
 from fedridge_flwr._text import text_table
-from fedridge_flwr.federation.screening.comparison import Screening, screen
+from fedridge_flwr.federation.screening.outliers import Screening, screen
 from fedridge_flwr.federation.screening.profiles import Profile
 from fedridge_flwr.linalg.blas import one_blas_thread
 

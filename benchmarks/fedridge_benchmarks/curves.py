@@ -11,7 +11,7 @@ import numpy as np
 from fedridge_flwr import SufficientStatistics, solve
 from fedridge_flwr.federation.aggregate import Aggregate
 from fedridge_flwr.federation.requests import Answer, AskStatistics
-from fedridge_flwr.flower.protocol.answer_records import answer_content, read_answer
+from fedridge_flwr.flower.protocol.answer_records import read_answer, reply_content
 from fedridge_flwr.linalg.blas import one_blas_thread
 from fedridge_flwr.statistics.encoding import encode
 
@@ -142,7 +142,7 @@ def _answers(widths: list[int]) -> Curve:
         stats = _statistics(d)
         sent = encode(stats)
         answer = Answer(sent.kind, sent.arrays, sent.count, stats.schema)
-        reply = answer_content(answer, share_names=False)
+        reply = reply_content(answer, share_names=False)
         running = Aggregate()
 
         def add() -> None:

@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from threadpoolctl import threadpool_limits
 
 from fedridge_flwr import SufficientStatistics, solve, solve_path
-from fedridge_flwr.statistics.running_total import RunningTotal
+from fedridge_flwr.statistics.moments import RunningTotal
 
 from .machine import peak_memory, reset_peak_memory
 from .measure import Ratio, against, race

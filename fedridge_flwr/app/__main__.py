@@ -11,8 +11,6 @@ from flwr.common.config import parse_config_args
 from ..errors import FedRidgeError
 from .launch import local_superlink
 
-__all__ = ["main"]
-
 _OUTPUTS = ("model.json", "report.json", "table.md")
 
 

@@ -15,8 +15,6 @@ from .descent import gradient_steps
 from .run_config import read_settings
 from .task import MIN_ROWS, ClientRows, client_rows
 
-__all__ = ["app"]
-
 
 def _rows(context: Context) -> ClientRows:
     settings = read_settings(context.run_config)

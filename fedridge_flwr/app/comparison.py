@@ -17,14 +17,11 @@ from .._text import human_bytes, text_table
 from ..features import FeatureMap
 from ..federation.report import FitReport
 from ..flower import FedRidge
-from ..flower.exchange import ask, log
-from ..flower.message_sizes import CountingGrid
+from ..flower.exchange import CountingGrid, ask, log
 from ..flower.protocol.array_records import decode_arrays, model_from_arrays
 from ..regression.model import RidgeModel
 from .run_config import AppSettings
 from .task import ClientRows, largest_curvature
-
-__all__ = ["Run", "comparison_table", "draw_comparison", "run_iterative", "run_oneshot"]
 
 LOCAL_EPOCHS = 5
 PROXIMAL_MU = 0.01

@@ -23,8 +23,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..errors import FedRidgeError
 
-__all__ = ["Credentials", "main", "write_credentials", "write_node_key"]
-
 _DAYS = 365
 _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _CLOCKS_APART = datetime.timedelta(hours=1)

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["curvature", "gradient_steps"]
-
 Array = NDArray[np.float64]
 
 

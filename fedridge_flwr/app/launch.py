@@ -30,8 +30,6 @@ from .processes import (
     wait_until_healthy,
 )
 
-__all__ = ["LocalSuperLink", "local_superlink", "toml_pairs", "toml_value"]
-
 
 class LocalSuperLink:
     """A running SuperLink and the environment in which ``flwr`` finds it."""

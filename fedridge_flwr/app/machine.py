@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["memory_gib", "versions"]
-
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
     """Return the installed versions.

@@ -18,18 +18,6 @@ from pathlib import Path
 
 from ..errors import FedRidgeError
 
-__all__ = [
-    "END_LOST",
-    "exit_on_signals",
-    "flower_environment",
-    "free_ports",
-    "refuse_unfinished",
-    "stop_processes",
-    "stream",
-    "tool",
-    "wait_until_healthy",
-]
-
 _START_SECONDS = 300.0
 _STOP_SECONDS = 15.0
 

@@ -11,11 +11,9 @@ from typing import Any, Literal, NoReturn
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..federation.requests import MODES
-from ..federation.screening.comparison import SCREENS
+from ..federation.screening.outliers import SCREENS
 from ..privacy import DifferentialPrivacy
 from ..statistics.float32 import WIRE_DTYPES
-
-__all__ = ["AppSettings", "read_settings"]
 
 METHODS = ("server", "clients", "gcv", "noise")
 DATASETS = ("diabetes", "digits", "synthetic")

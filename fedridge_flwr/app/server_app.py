@@ -25,8 +25,6 @@ from .machine import versions
 from .run_config import AppSettings, read_settings
 from .task import ClientRows, feature_names, pooled_rows
 
-__all__ = ["app"]
-
 app = ServerApp()
 
 

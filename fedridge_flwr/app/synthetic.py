@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from ..errors import FedRidgeError
 
-__all__ = ["NOISE_SD", "paper_rows"]
-
 Array = NDArray[np.float64]
 NOISE_SD = 0.1
 

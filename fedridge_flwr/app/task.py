@@ -13,14 +13,6 @@ from .descent import curvature
 from .run_config import AppSettings
 from .synthetic import paper_rows
 
-__all__ = [
-    "ClientRows",
-    "client_rows",
-    "feature_names",
-    "largest_curvature",
-    "pooled_rows",
-]
-
 Array = NDArray[np.float64]
 MIN_ROWS = 2
 

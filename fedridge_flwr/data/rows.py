@@ -21,15 +21,6 @@ from .._types import Array
 from ..errors import DataError
 from .schema import HasSchema, Schema
 
-__all__ = [
-    "BLOCK_BYTES",
-    "Block",
-    "Rows",
-    "as_numbers",
-    "check_rows",
-    "finite_block",
-]
-
 BLOCK_BYTES = 1 << 20
 """Size of a block of float64 rows: small enough to stay in a core's cache."""
 

@@ -11,8 +11,6 @@ from operator import attrgetter
 from .._text import counted
 from ..errors import StatisticsError
 
-__all__ = ["HasSchema", "Schema", "hash_names"]
-
 _SHOWN_NAMES = 4
 
 

@@ -9,8 +9,6 @@ from ..errors import FedRidgeError, ProtocolError
 from .base import FeatureMap
 from .composition import Composition
 
-__all__ = ["check_allowed", "check_permission"]
-
 
 def check_permission(
     allowed: Sequence[FeatureMap] | None,

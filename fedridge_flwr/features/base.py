@@ -20,7 +20,6 @@ from .parsing import KINDS, compose, parse_json, parse_text
 if TYPE_CHECKING:
     from .column_moments import ColumnMoments
 
-__all__ = ["FeatureMap", "dense", "generator", "refuse_too_many"]
 
 # Half a gigabyte: a client that claims many columns makes the server draw them too.
 _MOST_NUMBERS = 2**26

@@ -14,8 +14,6 @@ from .._types import Array
 from ..data.rows import Rows
 from ..errors import StatisticsError
 
-__all__ = ["ColumnMoments"]
-
 _LARGEST = 1e150
 
 

@@ -13,8 +13,6 @@ from ..errors import FedRidgeError
 from .base import FeatureMap
 from .column_moments import ColumnMoments
 
-__all__ = ["Composition"]
-
 _MOST_MAPS = 8
 
 

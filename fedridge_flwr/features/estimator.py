@@ -12,8 +12,6 @@ from ..data.rows import finite_block
 from ..errors import DataError
 from .base import FeatureMap
 
-__all__ = ["FeatureMapTransformer"]
-
 
 class FeatureMapTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """phi(x) for scikit-learn's pipelines; `fit` learns the number of columns only.

@@ -16,8 +16,6 @@ from ..errors import FedRidgeError
 from .base import FeatureMap, dense, generator, refuse_too_many
 from .column_moments import ColumnMoments
 
-__all__ = ["RandomFourierFeatures"]
-
 
 @dataclass(frozen=True)
 class RandomFourierFeatures(FeatureMap):

@@ -12,8 +12,6 @@ from ..data.schema import Schema
 from ..errors import DataError, FedRidgeError
 from .base import FeatureMap
 
-__all__ = ["MappedRows", "map_rows"]
-
 
 @dataclass(frozen=True)
 class MappedRows(Rows):

@@ -14,8 +14,6 @@ from .._types import Array
 from ..data.rows import finite_block
 from .base import FeatureMap, dense, generator, refuse_too_many
 
-__all__ = ["NeuralTangentFeatures"]
-
 
 @dataclass(frozen=True)
 class NeuralTangentFeatures(FeatureMap):

@@ -15,7 +15,6 @@ from ..errors import FedRidgeError, ProtocolError
 if TYPE_CHECKING:
     from .base import FeatureMap
 
-__all__ = ["KINDS", "compose", "parse_json", "parse_text"]
 
 # Means and scales of a hundred thousand columns take five million characters.
 _LONGEST_TEXT = 8_000_000

@@ -16,8 +16,6 @@ from .._text import counted
 from .._types import Array
 from .base import FeatureMap, dense
 
-__all__ = ["PolynomialMap"]
-
 _LARGEST_DEGREE = 20
 
 

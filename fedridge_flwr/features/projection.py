@@ -15,8 +15,6 @@ from ..data.rows import finite_block
 from ..errors import DataError
 from .base import FeatureMap, dense, generator, refuse_too_many
 
-__all__ = ["Distortion", "GaussianProjection"]
-
 
 class Distortion(NamedTuple):
     """Smallest and largest ratio of squared distances, projected to original.

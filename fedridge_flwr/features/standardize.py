@@ -13,11 +13,9 @@ from .._checks import LARGEST_SIZE, as_number, check_positive
 from .._text import counted
 from .._types import Array
 from ..errors import DataError, FedRidgeError
-from ..linalg.rounding import mean_rounding
+from ..linalg.packed import mean_rounding
 from .base import FeatureMap, dense
 from .column_moments import ColumnMoments
-
-__all__ = ["Standardize"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`Aggregate`: contributions of clients added up, and clients that do not fit named.
+"""`Answers` of one round; `Aggregate`: contributions added up, misfits named.
 
 Contributions are merged as they arrive and then dropped (unless clients are to be
 compared), so memory hardly grows with their number. The server need not know the schema
@@ -8,21 +8,18 @@ A client with other columns, even one that answers first, cannot exclude the res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from .._text import counted
 from .._types import Array
 from ..data.schema import Schema
 from ..errors import FedRidgeError
 from ..features import FeatureMap
+from ..linalg.blas import one_blas_thread
 from ..statistics.plain import PlainStatistics
-from .answers import Answers
-from .screening.profiles import Profile
 from .settings import FitSettings
-
-__all__ = ["Aggregate", "Contribution"]
 
 _REFUSED = {
     "exact": (
@@ -47,6 +44,84 @@ _OTHER_MAP = (
 )
 
 
+@dataclass
+class Answers:
+    """The answers of one round; only the first answer of each client counts.
+
+    Examples
+    --------
+    >>> answers = Answers()
+    >>> answers.add("a", 1.0)
+    >>> answers.add("a", 2.0)
+    >>> answers.refuse("b", "crashed")
+    >>> answers.parts, answers.failures, answers.repeated
+    ({'a': 1.0}, {'b': 'crashed'}, ['a'])
+    """
+
+    parts: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    repeated: list[str] = field(default_factory=list)
+    crashed: set[str] = field(default_factory=set)
+    _seen: dict[str, None] = field(default_factory=dict)
+
+    def take(self, client: str, read: Callable[[], Any]) -> None:
+        """Add what `read` returns; if it raises, the client failed with that reason."""
+        try:
+            with one_blas_thread():
+                self.add(client, read())
+        except FedRidgeError as error:
+            self.refuse(client, str(error))
+        except Exception as error:  # hostile input must not end the round
+            self.refuse(client, f"unreadable answer ({type(error).__name__})")
+
+    def add(self, client: str, part: Any) -> None:
+        """Add one answer."""
+        if self._is_first(client):
+            self.parts[client] = part
+
+    def refuse(self, client: str, reason: str) -> None:
+        """Name a client that failed or whose answer cannot be used."""
+        if self._is_first(client):
+            self.failures[client] = reason
+
+    def crash(self, client: str, reason: str) -> None:
+        """Name a client whose app raised: ours sends its errors as answers."""
+        self.crashed.add(client)
+        self.refuse(client, reason)
+
+    def reject(self, client: str, reason: str) -> None:
+        """Take back an answer that turned out to be of no use."""
+        self.failures[client] = reason
+        self.parts.pop(client, None)
+
+    def refuse_silent(self, asked: Iterable[str], reason: str) -> None:
+        """Name every client that was asked and has not answered."""
+        for client in asked:
+            if client not in self._seen:
+                self.refuse(client, reason)
+
+    @property
+    def participants(self) -> list[str]:
+        """Clients whose answer counts, in order of arrival."""
+        return [client for client in self._seen if client not in self.failures]
+
+    @property
+    def answered(self) -> set[str]:
+        """Clients that answered or failed."""
+        return set(self._seen)
+
+    def _is_first(self, client: str) -> bool:
+        if client in self._seen:
+            if client not in self.repeated:
+                self.repeated.append(client)
+            return False
+        self._seen[client] = None
+        return True
+
+
+Scale: TypeAlias = tuple[float, Array | None, Array]
+
+
 class Contribution(Protocol):
     """What a client's answer must have in order to be added up."""
 
@@ -58,7 +133,7 @@ class Contribution(Protocol):
     def start_total(self) -> Any:
         """Return a running total: `add(part)`, `total()` and `count`."""
 
-    def scale(self) -> tuple[float, Array | None, Array]:
+    def scale(self) -> Scale:
         """Return weight, means and sums of squares of the columns, to be compared."""
 
 
@@ -100,7 +175,7 @@ class Aggregate(Answers):
 
     settings: FitSettings = field(default_factory=FitSettings)
     feature_map: FeatureMap | None = None
-    profiles: dict[str, Profile] = field(default_factory=dict)
+    scales: dict[str, Scale] = field(default_factory=dict)
     _kept_bytes: int = 0
     _groups: dict[tuple[Schema, bool], _Group] = field(default_factory=dict)
 
@@ -113,7 +188,10 @@ class Aggregate(Answers):
             self.failures[client] = reason
             return
         if self.settings.screens:
-            self.profiles[client] = Profile.of(part)
+            weight, means, squares = part.scale()
+            # Copies: a view would keep the whole message alive.
+            own = None if means is None else means.copy()
+            self.scales[client] = weight, own, squares.copy()
         self._keep(client, part)
         self._merge(client, part)
 
@@ -128,7 +206,7 @@ class Aggregate(Answers):
     def reject(self, client: str, reason: str) -> None:
         """Take back an answer that turned out to be of no use."""
         super().reject(client, reason)
-        self.profiles.pop(client, None)
+        self.scales.pop(client, None)
 
     def _keep(self, client: str, part: Any) -> None:
         settings = self.settings
@@ -154,8 +232,9 @@ class Aggregate(Answers):
         by_columns: dict[Schema, list[str]] = {}
         rows: dict[Schema, int] = {}
         for (schema, _), group in self._groups.items():
-            by_columns.setdefault(schema.unnamed, []).extend(group.clients)
-            rows[schema.unnamed] = rows.get(schema.unnamed, 0) + group.size[1]
+            columns = schema.unnamed
+            by_columns.setdefault(columns, []).extend(group.clients)
+            rows[columns] = rows.get(columns, 0) + group.running.count
         ranked = sorted(
             by_columns, key=lambda c: (len(by_columns[c]), rows[c]), reverse=True
         )
@@ -164,8 +243,8 @@ class Aggregate(Answers):
         if not ranked:
             return None
         winner, *others = ranked
-        usual = counted(len(by_columns[winner]), "other client")
         for other in others:
+            usual = counted(len(by_columns[winner]), "other client")
             self._reject_all(
                 by_columns[other],
                 f"its columns are not those of {usual}: {other.mismatch(winner)}",
@@ -201,9 +280,9 @@ class Aggregate(Answers):
         if named:
             best = max((group for _, group in named), key=lambda each: each.size)
             totals.insert(0, best.running.total())
-            usual = counted(len(best.clients), "other client")
             for _, group in named:
                 if group is not best:
+                    usual = counted(len(best.clients), "other client")
                     self._reject_all(
                         group.clients,
                         "has other feature names, or another order of them, than "

@@ -16,22 +16,6 @@ from ..multiround.int8 import n_blocks
 from ..multiround.opening import head_length
 from ..statistics.triangular import factor_bytes, fewer_numbers
 
-__all__ = [
-    "BUDGET",
-    "MATRICES",
-    "MEMORY",
-    "MOST_FEATURES",
-    "cg_bytes",
-    "cg_rounds",
-    "fedavg_bytes",
-    "oneshot_bytes",
-    "private_bytes",
-    "private_refine_bytes",
-    "projection_bytes",
-    "refine_bytes",
-    "refine_rounds",
-]
-
 BUDGET = 8_000_000
 """Bytes per client up to which one round is worth more than fewer bytes."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +14,8 @@ import numpy as np
 
 from .._text import human_bytes
 from ..regression.diagnostics import spectrum
-from ..regression.model import Evaluation, RidgeModel
+from ..regression.evaluation import Evaluation
+from ..regression.model import RidgeModel
 from .multiround_fit import multiround
 from .one_shot import one_shot
 from .private_fit import private_one_shot, private_refinement
@@ -21,8 +23,6 @@ from .recommend import better_mode
 from .report import FitReport
 from .round import Fit, FitResult, Round
 from .settings import FitSettings
-
-__all__ = ["FitRun", "average_evaluations"]
 
 
 def way_of_fitting(settings: FitSettings) -> Fit:
@@ -50,8 +50,14 @@ class FitRun:
         The round to ask now; None when the fit has ended.
     result : FitResult or None
         What it ended with.
+    model : RidgeModel or None
+        The model, or the one so far.
+    counts_losses : bool
+        Whether the clients are to count held-out losses now.
     report : FitReport or None
         Account of the fit, when it has ended.
+    name : str or None
+        Name of a fit that asks its clients more than once.
     seconds : dict of str to float
         Time per phase.
     bytes_up, bytes_down : int
@@ -75,22 +81,17 @@ class FitRun:
         self._steps = way_of_fitting(settings)
         self.round: Round | None = next(self._steps)
         self.result: FitResult | None = None
+        self.model: RidgeModel | None = None
+        self.counts_losses = False
         self.report: FitReport | None = None
+        self.name = (
+            secrets.token_hex(16)
+            if settings.rounds > 1 or settings.selection == "clients"
+            else None
+        )
         self.seconds: dict[str, float] = {}
         self.bytes_up = self.bytes_down = 0
         self._before_losses: tuple[int, int] | None = None
-
-    @property
-    def model(self) -> RidgeModel | None:
-        """The model, or the one so far."""
-        if self.result is not None:
-            return self.result.model
-        return None if self.round is None else self.round.model
-
-    @property
-    def counts_losses(self) -> bool:
-        """Whether the clients are to count held-out losses now."""
-        return self.round is not None and self.round.counts_losses
 
     @property
     def progress(self) -> str:
@@ -110,13 +111,14 @@ class FitRun:
         began, ended = time.perf_counter(), None
         try:
             self.round = next(self._steps)
-            if self.round.counts_losses:
+            self.model, self.counts_losses = self.round.model, self.round.counts_losses
+            if self.counts_losses:
                 self._before_losses = self.bytes_up, self.bytes_down
         except StopIteration as end:
             self.round, ended = None, end.value
         self.add_seconds("solve", began)
         if ended is not None:
-            self.result = ended
+            self.result, self.model, self.counts_losses = ended, ended.model, False
             self._write_report(ended)
 
     def _write_report(self, result: FitResult) -> None:
@@ -147,7 +149,11 @@ class FitRun:
             feature_map=""
             if feature_map is None
             else feature_map.describe(gathered.raw_features),
-            suspects=gathered.screener.suspects(failures),
+            suspects={
+                client: why
+                for client, why in gathered.screener.suspects.items()
+                if client not in failures
+            },
             screening=gathered.screener.summary,
         )
         if self._before_losses is not None and self.report.selection is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +14,12 @@ from .._text import counted
 from ..errors import FedRidgeError, NotEnoughClientsError
 from ..features import FeatureMap
 from ..regression.model import RidgeModel
-from .aggregate import Aggregate
-from .answers import Answers
+from .aggregate import Aggregate, Answers
 from .requests import AskColumns, Request
 from .round import Round
+from .screening.outliers import FEWEST, TOO_FEW
 from .screening.screener import Screener
 from .settings import MORE_AGREEMENTS, FitSettings
-
-__all__ = ["Gathered", "gather"]
 
 _STILL_IN_MAP = " (its columns are still counted in the feature map)"
 _GONE = "not connected any more"
@@ -48,17 +46,12 @@ class Gathered:
     """
 
     settings: FitSettings
-    screener: Screener = field(init=False)
+    screener: Screener
     columns: Answers = field(default_factory=Answers)
     answers: Aggregate = field(init=False)
-    feature_map: FeatureMap | None = field(init=False)
+    feature_map: FeatureMap | None = None
     total: Any = None
     rounds: int = 0
-
-    def __post_init__(self) -> None:
-        """Begin with nobody."""
-        self.screener = Screener(self.settings)
-        self.feature_map = self.settings.feature_map
 
     @property
     def failures(self) -> dict[str, str]:
@@ -80,9 +73,17 @@ class Gathered:
             raise FedRidgeError("the clients did not say how many columns they have.")
         return raw
 
-    def naming_suspects(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def naming_suspects(self, gone: Mapping[str, str] | None = None) -> Iterator[None]:
         """Let numerical errors name the clients that may have caused them."""
-        return self.screener.naming_suspects(self.failures)
+        try:
+            yield
+        except (ArithmeticError, ValueError) as error:
+            known = self.failures if gone is None else gone
+            explained = self.screener.explain(error, known)
+            if explained is error:
+                raise
+            raise explained from error
 
     def on_raw_columns(self, model: RidgeModel) -> RidgeModel:
         """Return the model with the feature map and the names that the server knows."""
@@ -121,7 +122,8 @@ def gather(
     map is made again without them, so that the model is that of the others to the last
     digit, as if those had never been there.
     """
-    found = Gathered(settings)
+    screener = Screener(settings, summary=TOO_FEW if settings.screens else "")
+    found = Gathered(settings, screener, feature_map=settings.feature_map)
     if settings.map_needs_data:
         yield Round(AskColumns(), found.columns)
         found.rounds += 1
@@ -132,7 +134,9 @@ def gather(
         yield Round(ask(found.feature_map), found.answers, to=members or None)
         found.rounds += 1
         found.answers.refuse_silent(members, _GONE)
-        found.total = found.screener.compare(found.answers)
+        found.total = found.answers.result()
+        if settings.screens and len(found.answers.participants) >= FEWEST:
+            found.total = screener.compare(found.answers, found.total)
         gone = [client for client in members if client in found.answers.failures]
         if not gone:
             break

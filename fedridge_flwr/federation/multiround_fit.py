@@ -26,15 +26,13 @@ from ..linalg.conjugate_gradient import Precondition
 from ..multiround import ConjugateSteps, Opening, System
 from ..multiround.product_checks import KnownProduct, check_product, sizes_of
 from ..regression.model import RidgeModel
-from .answers import Answers
+from .aggregate import Answers
 from .gather import Gathered, gather
 from .one_shot import solve_gathered
 from .report import Refinement, error_name
 from .requests import AskOpening, AskProduct, choose_mode
 from .round import Fit, FitResult, Round
 from .settings import FitSettings
-
-__all__ = ["multiround"]
 
 # A rough factor makes every round count; without it there are long plateaus.
 _PATIENCE = {"refine": 25, "cg": 300}
@@ -137,7 +135,7 @@ class _Refining:
     def naming_suspects(self) -> AbstractContextManager[None]:
         """Let numerical errors name the clients that may have caused them."""
         gone = {**self._gathered.failures, **self.dropped}
-        return self._gathered.screener.naming_suspects(gone)
+        return self._gathered.naming_suspects(gone)
 
     def take(self, answers: Answers) -> None:
         """Take one round of products in; a member whose product is wrong is dropped."""

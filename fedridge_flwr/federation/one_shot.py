@@ -7,23 +7,20 @@ from functools import partial
 import numpy as np
 
 from ..errors import FedRidgeError, NotEnoughClientsError
+from ..regression.alpha_grid import auto_alphas, check_alphas
 from ..regression.alpha_selection import (
     AlphaSelection,
-    auto_alphas,
-    check_alphas,
     gcv_scores,
     select_alpha,
     warn_edge,
 )
 from ..regression.leave_client_out import held_out_models
 from ..regression.solve import solve
-from .answers import Answers
+from .aggregate import Answers
 from .gather import Gathered, gather
 from .requests import AskLosses, AskStatistics
 from .round import Fit, FitResult, Round
 from .settings import FitSettings, is_auto
-
-__all__ = ["one_shot", "solve_gathered"]
 
 
 def one_shot(settings: FitSettings) -> Fit:
@@ -64,7 +61,7 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     known = gathered.feature_hash, gathered.feature_map
     requests = {client: AskLosses(each, *known) for client, each in models.items()}
     answers = Answers()
-    yield Round(requests, answers, to=list(requests), model=model)
+    yield Round(requests, answers, to=list(requests), model=model, counts_losses=True)
     if not answers.parts:
         failed = list(answers.failures.items())[:5]
         raise NotEnoughClientsError(

@@ -30,15 +30,14 @@ from ..privacy.privacy_report import (
 )
 from ..privacy.private_solve import best_alpha, centre, solve_private
 from ..privacy.release import ReleaseQuestion
-from ..regression.alpha_selection import AlphaSelection, check_alphas
+from ..regression.alpha_grid import check_alphas
+from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
 from .aggregate import Aggregate
 from .gather import gather
 from .requests import AskRelease
 from .round import Fit, FitResult, Round
 from .settings import FitSettings
-
-__all__ = ["private_one_shot", "private_refinement"]
 
 _AUTO_POINTS = 30
 

@@ -24,8 +24,6 @@ from .costs import (
     refine_rounds,
 )
 
-__all__ = ["Alternative", "Recommendation", "better_mode", "recommend"]
-
 _FEDAVG_ROUNDS = 200
 _PRIVATE_ROUNDS = 20
 _SEVERAL_ROUNDS = 20

@@ -19,9 +19,9 @@ from ..regression.diagnostics import Spectrum
 if TYPE_CHECKING:
     import os
 
-__all__ = ["FitReport", "Refinement", "error_name"]
 
 _SHOWN_FAILURES = 20
+_ON_DEMAND = frozenset({"diagnose", "advise"})
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class FitReport:
         content = {
             each.name: _plain(getattr(self, each.name))
             for each in fields(self)
-            if each.name not in ("diagnose", "advise")
+            if each.name not in _ON_DEMAND
         }
         content["fedavg_rounds_paper"] = self.fedavg_rounds_paper
         content["advice"], content["spectrum"] = self.advice, _plain(self.spectrum)
@@ -256,17 +256,17 @@ class FitReport:
         """
         try:
             content = strict_json(read_file(Path(path)))
-            spectrum = content.pop("spectrum", None)
             known = {each.name for each in fields(cls)}
             found = {key: value for key, value in content.items() if key in known}
-            for key, kind in (("privacy", PrivacyReport), ("refinement", Refinement)):
-                if found.get(key) is not None:
-                    found[key] = kind(**found[key])
+            for key, kind in _RECORDS.items():
+                if content.get(key) is not None:
+                    found[key] = kind(**content[key])
+            diagnosed = content.get("spectrum") or {}
+            diagnosed.pop("vacuous", None)
             report = cls(**found)
-            if spectrum is not None:
-                spectrum.pop("vacuous", None)
-                report.__dict__["spectrum"] = Spectrum(**spectrum)
-            report.__dict__["advice"] = str(content.get("advice", ""))
+            # Computed before it was saved; the statistics are gone.
+            report.spectrum = Spectrum(**diagnosed) if diagnosed else None
+            report.advice = str(content.get("advice", ""))
         except (TypeError, ValueError, AttributeError) as error:
             raise FedRidgeError(f"{path} is not a report: {error}") from None
         return report
@@ -385,6 +385,9 @@ class FitReport:
             ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
             ("shrinkage", shrinkage),
         ]
+
+
+_RECORDS = {"privacy": PrivacyReport, "refinement": Refinement}
 
 
 def _failure_lines(title: str, failures: dict[str, str]) -> list[str]:

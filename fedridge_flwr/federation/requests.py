@@ -17,22 +17,6 @@ from ..regression.leave_client_out import HeldOut
 from ..regression.model import RidgeModel
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 
-__all__ = [
-    "MODES",
-    "Answer",
-    "AskColumns",
-    "AskEvaluation",
-    "AskLosses",
-    "AskOpening",
-    "AskProduct",
-    "AskRelease",
-    "AskStatistics",
-    "Limits",
-    "Losses",
-    "Request",
-    "choose_mode",
-]
-
 MODES = ("oneshot", "refine", "cg", "auto")
 
 
@@ -77,7 +61,6 @@ class AskStatistics:
     feature_map: FeatureMap | None = None
 
     task: ClassVar[str] = "statistics"
-    asked_again: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +70,6 @@ class AskColumns:
     feature_map: FeatureMap | None = None
 
     task: ClassVar[str] = "columns"
-    asked_again: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -99,7 +81,6 @@ class AskOpening:
     feature_map: FeatureMap | None = None
 
     task: ClassVar[str] = "opening"
-    asked_again: ClassVar[bool] = True
 
     def mode_for(self, schema: Schema) -> str:
         """Return how rows of these columns are answered: "oneshot", "refine", "cg"."""
@@ -116,7 +97,6 @@ class AskProduct:
     feature_map: FeatureMap | None = None
 
     task: ClassVar[str] = "product"
-    asked_again: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -128,11 +108,6 @@ class AskRelease:
 
     task: ClassVar[str] = "release"
 
-    @property
-    def asked_again(self) -> bool:
-        """Whether later rounds are about the same rows."""
-        return self.release.privacy.rounds > 1
-
 
 @dataclass(frozen=True)
 class AskEvaluation:
@@ -143,7 +118,6 @@ class AskEvaluation:
     feature_map: FeatureMap | None = None
 
     task: ClassVar[str] = "evaluation"
-    asked_again: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +129,6 @@ class AskLosses:
     feature_map: FeatureMap | None = None
 
     task: ClassVar[str] = "losses"
-    asked_again: ClassVar[bool] = False
 
 
 Request: TypeAlias = (

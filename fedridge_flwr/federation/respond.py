@@ -14,7 +14,8 @@ from ..errors import DataError, PrivacyError, ProtocolError
 from ..features import ColumnMoments, FeatureMap, check_allowed, map_rows
 from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator
-from ..regression.model import Evaluation, RidgeModel
+from ..regression.evaluation import Evaluation
+from ..regression.model import RidgeModel
 from ..statistics.encoding import encode_rows
 from .costs import MOST_FEATURES
 from .requests import (
@@ -29,8 +30,6 @@ from .requests import (
     Losses,
     Request,
 )
-
-__all__ = ["Guards", "RawRows", "respond"]
 
 log = logging.getLogger("flwr")
 

@@ -10,14 +10,12 @@ from .._types import Array
 from ..privacy.privacy_report import PrivacyReport
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
-from .answers import Answers
+from .aggregate import Answers
 from .report import Refinement
 from .requests import Request
 
 if TYPE_CHECKING:
     from .gather import Gathered
-
-__all__ = ["Fit", "FitResult", "Round"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,8 @@ class Round:
         The model so far, where there is one before the fit has ended.
     solution : ndarray, optional
         Where a fit in several rounds stands, shape (d, t), for those who watch it.
+    counts_losses : bool
+        Whether clients count losses, each of models of its own.
     progress : str
         How far the fit has come, for the log.
     """
@@ -45,12 +45,8 @@ class Round:
     to: Sequence[str] | None = None
     model: RidgeModel | None = None
     solution: Array | None = None
+    counts_losses: bool = False
     progress: str = ""
-
-    @property
-    def counts_losses(self) -> bool:
-        """Whether clients count losses, each of models of its own."""
-        return isinstance(self.ask, Mapping)
 
 
 @dataclass

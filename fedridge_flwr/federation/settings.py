@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
-from .._checks import check_choice, check_whole
+from .._checks import check_alpha, check_choice, check_whole
 from ..data.schema import Schema
 from ..errors import FedRidgeError, PrivacyError
 from ..features import FeatureMap
 from ..privacy.mechanism import DifferentialPrivacy
-from ..regression.alpha_selection import Alphas, check_alphas
+from ..regression.alpha_grid import Alphas, check_alphas
 from ..regression.model import RidgeModel
-from ..regression.solve import check_alpha
 from ..statistics.float32 import WIRE_DTYPES
 from .requests import MODES, Limits
-from .screening.comparison import SCREENS
-
-__all__ = [
-    "MORE_AGREEMENTS",
-    "FitSettings",
-    "as_feature_map",
-    "is_auto",
-]
+from .screening.outliers import SCREENS
 
 _SMALLEST_TOL = 1e-15
 
@@ -59,6 +50,31 @@ class FitSettings:
     feature_map: FeatureMap | None = None
     screen: str = "report"
 
+    selection: str | None = field(init=False)
+    """How alpha is chosen: "clients", "server", "gcv", with privacy "noise", or not."""
+    options: dict[str, Any] = field(init=False)
+    """The options of every solver."""
+    one_shot: bool = field(init=False)
+    """Whether everything is sent at once; "auto" does so where nothing else works."""
+    limits: Limits = field(init=False)
+    """Where "auto" stops using one shot."""
+    map_needs_data: bool = field(init=False)
+    """Whether the feature map waits for means and variances of the columns."""
+    rounds: int = field(init=False)
+    """Train rounds of the fit, at most."""
+    schema: Schema | None = field(init=False)
+    """The raw columns that every client must have, where the server knows them."""
+    screens: bool = field(init=False)
+    """Whether clients are compared with each other; noise would hide everything."""
+    excludes: bool = field(init=False)
+    """Whether clients that stand out are left out."""
+    keeps_parts: bool = field(init=False)
+    """Whether the contributions of all clients are kept, one by one."""
+    keep_bytes: int = field(init=False)
+    """Bytes of contributions to keep in any case, to look at their leverage."""
+    accepts_plain: bool = field(init=False)
+    """Whether (G, h) alone is enough for what is solved."""
+
     def __post_init__(self) -> None:
         """Refuse settings that would only fail after the round."""
         check_alpha(self.alpha)
@@ -72,12 +88,15 @@ class FitSettings:
                 f"{self.tol!r}."
             )
         check_choice("screen", self.screen, SCREENS)
+        if isinstance(self.feature_names, str):
+            raise FedRidgeError("feature_names must be a sequence of names, not text.")
         if self.privacy is not None:
             check_private_settings(self)
         elif self.cv is not None:
             check_choice("cv", self.cv, ("clients", "server", "gcv"))
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
+        self._derive()
         if self.mode != "oneshot":
             check_rounds_settings(self)
         if self.one_standard_error and self.selection in (None, "gcv"):
@@ -86,84 +105,40 @@ class FitSettings:
             )
         check_choice("wire_dtype", self.wire_dtype, WIRE_DTYPES)
         check_whole("the number of valid answers needed", self.min_clients)
-        if isinstance(self.feature_names, str):
-            raise FedRidgeError("feature_names must be a sequence of names, not text.")
         if not isinstance(self.save_model, str | os.PathLike | None):
             raise FedRidgeError(f"save_model must be a path, got {self.save_model!r}.")
         if self.on_model is not None and not callable(self.on_model):
             raise FedRidgeError("on_model must be a function of the fitted model.")
 
-    @cached_property
-    def selection(self) -> str | None:
-        """How alpha is to be chosen: "clients", "server", "gcv", or not at all.
-
-        With privacy on there is only "noise".
-        """
-        default = "server" if self.privacy is None else "noise"
-        return default if self.cv is None and self.alphas is not None else self.cv
-
-    @cached_property
-    def one_shot(self) -> bool:
-        """Whether everything is sent at once, whatever the number of features.
-
-        "auto" stays with one shot where nothing else is available.
-        """
-        only = self.privacy is not None or self.selection is not None
-        return self.mode == "oneshot" or (self.mode == "auto" and only)
-
-    @cached_property
-    def limits(self) -> Limits:
-        """Where "auto" stops using one shot."""
-        return Limits(max_bytes=self.max_bytes)
-
-    @property
-    def map_needs_data(self) -> bool:
-        """Whether the feature map waits for means and variances of the columns."""
-        return self.feature_map is not None and self.feature_map.needs_data
-
-    @property
-    def rounds(self) -> int:
-        """Train rounds of the fit, at most."""
-        if self.privacy is not None:
-            return self.privacy.rounds
-        first = 1 + MORE_AGREEMENTS if self.map_needs_data else 0
-        return first + (1 if self.one_shot else self.max_rounds)
-
-    @cached_property
-    def schema(self) -> Schema | None:
-        """The raw columns that every client must have, where the server knows them."""
-        names = self.feature_names
-        return None if names is None else Schema(len(names), 1, tuple(names))
-
-    @cached_property
-    def screens(self) -> bool:
-        """Whether clients are compared with each other; noise would hide everything."""
-        return self.screen != "off" and self.privacy is None
-
-    @cached_property
-    def excludes(self) -> bool:
-        """Whether clients that stand out are left out."""
-        return self.screens and self.screen == "exclude"
-
-    @cached_property
-    def keeps_parts(self) -> bool:
-        """Whether the contributions of all clients are kept, one by one."""
-        return self.excludes or self.selection in ("clients", "server")
-
-    @cached_property
-    def keep_bytes(self) -> int:
-        """Bytes of contributions to keep in any case, to look at their leverage."""
-        return SCREENED_BYTES if self.screens else 0
-
-    @cached_property
-    def accepts_plain(self) -> bool:
-        """Whether (G, h) alone is enough for what is solved."""
-        return not any([*self.options.values(), self.selection])
-
-    @cached_property
-    def options(self) -> dict[str, Any]:
-        """The options of every solver."""
-        return {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
+    def _derive(self) -> None:
+        """Set what follows from the settings; a fit looks at it again and again."""
+        private, choice = self.privacy is not None, self.cv
+        if choice is None and self.alphas is not None:
+            choice = "noise" if private else "server"
+        options = {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
+        only_one_shot = private or choice is not None
+        one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
+        needs_data = self.feature_map is not None and self.feature_map.needs_data
+        rounds = 1 if one_shot else self.max_rounds
+        rounds += 1 + MORE_AGREEMENTS if needs_data else 0
+        names, screens = self.feature_names, self.screen != "off" and not private
+        excludes = screens and self.screen == "exclude"
+        derived = {
+            "selection": choice,
+            "options": options,
+            "one_shot": one_shot,
+            "limits": Limits(max_bytes=self.max_bytes),
+            "map_needs_data": needs_data,
+            "rounds": rounds if self.privacy is None else self.privacy.rounds,
+            "schema": None if names is None else Schema(len(names), 1, tuple(names)),
+            "screens": screens,
+            "excludes": excludes,
+            "keeps_parts": excludes or choice in ("clients", "server"),
+            "keep_bytes": SCREENED_BYTES if screens else 0,
+            "accepts_plain": not any([*options.values(), choice]),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
 
 def as_feature_map(given: object) -> FeatureMap | None:

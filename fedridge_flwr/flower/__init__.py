@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .client import RidgeClient, ridge_client_app
+from .client import ridge_client_app
 from .legacy_strategy import LegacyFedRidge
+from .numpy_client import RidgeClient
 from .strategy import FedRidge
 
 __all__ = ["FedRidge", "LegacyFedRidge", "RidgeClient", "ridge_client_app"]

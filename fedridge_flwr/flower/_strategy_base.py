@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from flwr.app import ArrayRecord, RecordDict
 
 from .._checks import check_whole
+from .._text import counted
 from ..errors import FedRidgeError, PrivacyError
-from ..federation.answers import Answers
+from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun, average_evaluations
 from ..federation.report import FitReport
 from ..federation.requests import AskEvaluation, Request
@@ -21,16 +22,21 @@ from ..federation.settings import FitSettings
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
-from ..regression.solve import Statistics
-from .message_sizes import fedavg_round_bytes
+from ..regression.normal_equations import Statistics
+from .exchange import fedavg_round_bytes
 from .protocol.answer_records import read_answer
 from .protocol.array_records import array_record, model_arrays
-
-__all__ = ["NO_ROUND", "Reply", "StrategyBase", "log"]
+from .protocol.request_records import FIT_KEY
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
 _T = TypeVar("_T")
+_HOW_ALPHA = {
+    "server": "chosen by leaving clients out (statistics of every client are kept)",
+    "clients": "chosen by the clients in one more round (their statistics are kept)",
+    "gcv": "chosen by generalized cross-validation",
+    "noise": "chosen by the noisy statistics",
+}
 _NOT_FITTED = (
     "not fitted: start() has not been called, or it failed, or the older driver was "
     "not given enough of the rounds that the mode needs."
@@ -57,6 +63,7 @@ class StrategyBase:
     _settings: FitSettings
     _run: FitRun
     _last_round: int
+    _arrays: ArrayRecord
 
     # ---- results ----------------------------------------------------------------
 
@@ -109,6 +116,11 @@ class StrategyBase:
     def _new_fit(self) -> None:
         self._run, self._last_round = FitRun(self._settings), NO_ROUND
 
+    def _config(self, server_round: int) -> dict[str, Any]:
+        """Return what every request says beside what it asks for."""
+        named = {} if self._run.name is None else {FIT_KEY: self._run.name}
+        return {"server-round": server_round, **named}
+
     def _trains(self, server_round: int) -> bool:
         """Whether the fit has anything to ask in this train round."""
         ended = self._run.round is None or self._run.counts_losses
@@ -155,9 +167,11 @@ class StrategyBase:
             log.info("%s: %s", where, run.progress)
         if run.counts_losses:
             self._last_round = server_round
-        if run.report is not None and run.model is not None:
+        if run.model is not None:
+            self._arrays = array_record(model_arrays(run.model))
+        if run.report is not None:
             self._last_round = server_round
-            run.compare_bytes(fedavg_round_bytes(self._model_record()))
+            run.compare_bytes(fedavg_round_bytes(self._arrays))
             for client, reason in run.report.suspects.items():
                 log.warning("%s: client %s is suspect: %s", where, client, reason)
             if run.report.wire_error is not None:
@@ -167,9 +181,6 @@ class StrategyBase:
                     run.report.wire_error,
                 )
         return run.model
-
-    def _model_record(self) -> ArrayRecord:
-        return array_record(model_arrays(self.model_))
 
     # ---- evaluation -------------------------------------------------------------
 
@@ -195,9 +206,33 @@ class StrategyBase:
 
     # ---- log --------------------------------------------------------------------
 
+    def _describe_settings(self) -> str:
+        settings = self._settings
+        alpha = _HOW_ALPHA.get(settings.selection or "", f"{settings.alpha:g}")
+        return (
+            f"{self._describe_rounds()}, alpha {alpha}, intercept "
+            f"{settings.fit_intercept}, standardize {settings.standardize}, valid "
+            f"answers needed: {settings.min_clients}"
+        )
+
+    def _describe_rounds(self) -> str:
+        settings, privacy = self._settings, self._settings.privacy
+        if privacy is not None:
+            return (
+                f"{counted(settings.rounds, 'round')}, private with epsilon "
+                f"{privacy.epsilon:g} and delta {privacy.delta:g} for each record "
+                f"({privacy.trust} trust)"
+            )
+        mapped = settings.map_needs_data
+        first = ", after a small round for the feature map" if mapped else ""
+        if settings.one_shot:
+            return f"one round{first}"
+        return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
+
     def _log_report(self) -> None:
-        for line in self.report_.text(diagnostics=False).splitlines():
-            log.info("%s", line)
+        if log.isEnabledFor(logging.INFO):
+            for line in self.report_.text(diagnostics=False).splitlines():
+                log.info("%s", line)
 
 
 def either_name(**spellings: int | None) -> int | None:

@@ -1,46 +1,65 @@
-"""The client side of both APIs: `ridge_client_app` and `RidgeClient`."""
+"""`ridge_client_app`: answers messages of both APIs by `respond`, errors as reasons."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from flwr.app import Context, Message
-from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes
+from flwr.common import (
+    Code,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    Parameters,
+    Scalar,
+    Status,
+    ndarrays_to_parameters,
+)
+from flwr.compat.common.recorddict_compat import (
+    arrayrecord_to_parameters,
+    evaluateres_to_recorddict,
+    fitres_to_recorddict,
+)
 from numpy.typing import NDArray
 
 from .._checks import check_whole
-from ..data.rows import check_rows
-from ..errors import DataError, FedRidgeError, PrivacyError
+from ..errors import DataError, FedRidgeError, PrivacyError, ProtocolError
 from ..features import FeatureMap, check_permission
-from ..federation.requests import (
-    AskEvaluation,
-    AskStatistics,
-    Request,
-)
-from ..federation.respond import Guards, RawRows
+from ..federation.requests import AskEvaluation, AskRelease, Request
+from ..federation.respond import Guards, RawRows, respond
+from ..linalg.blas import keep_to_own_cores
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
-from ..statistics.sufficient import SufficientStatistics
-from .handlers import (
-    Site,
-    evaluate_arrays,
-    evaluate_result,
-    fit_result,
-    handle_evaluate,
-    handle_train,
+from .error_text import readable_error
+from .protocol.answer_records import (
+    answer_fields,
+    error_content,
+    losses_metrics,
+    reply_content,
 )
-from .protocol.answer_records import answer_fields
-from .release_memory import ClientName, PrivacyTerms
+from .protocol.array_records import decode_array, decode_arrays
+from .protocol.request_records import (
+    FIT_KEY,
+    asks_for_losses,
+    check_protocol,
+    is_private,
+    open_request,
+    read_request,
+)
+from .release_memory import RELEASES, ClientName, PrivacyTerms
 from .row_cache import cached_rows
 
-__all__ = ["LoadData", "RidgeClient", "ridge_client_app"]
-
 LoadData: TypeAlias = Callable[[Context], tuple[Any, ...]]
+
+log = logging.getLogger("flwr")
+_OK = Status(Code.OK, "Success")
 
 
 def ridge_client_app(
@@ -132,220 +151,169 @@ that these data have in the ledger in every run, as client_name="clinic-a": node
 change from run to run.
     """
     for load in (load_data, load_eval_data or load_data):
-        _check_takes_context(load)
+        check_takes_context(load)
     check_whole("min_rows", min_rows)
     allowed = check_permission(feature_maps)
     terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
+    private_only = privacy_policy is not None or privacy_ledger is not None
     token = uuid.uuid4().hex
 
     def site(context: Context) -> Site:
-        def load(request: Request) -> RawRows:
-            own = load_data
-            if request.task == AskEvaluation.task and load_eval_data is not None:
-                own = load_eval_data
-            if not (reuse_data and request.asked_again):
-                return _as_rows(own(context), "what load_data returns")
-            key = (token, context.run_id, context.node_id)
-            return cached_rows(
-                key, lambda: _as_rows(own(context), "what load_data returns")
+        def load(request: Request, fit: object) -> RawRows:
+            evaluating = request.task == AskEvaluation.task
+            own = (load_eval_data if evaluating else None) or load_data
+
+            def rows() -> RawRows:
+                return as_rows(own(context), "what load_data returns")
+
+            if fit is None or not reuse_data:
+                return rows()
+            place = (token, context.run_id, context.node_id, own is load_data)
+            return cached_rows(place, fit, rows)
+
+        def guards(private: bool) -> Guards:
+            remembers = private or private_only or RELEASES in context.state
+            return Guards(
+                min_rows, allowed, terms.curator(context) if remembers else None
             )
 
         return Site(
             load=load,
-            guards=lambda private: Guards(
-                min_rows, allowed, terms.curator(context, private=private)
-            ),
+            guards=guards,
             share_names=share_feature_names,
-            private_only=terms.insists,
+            private_only=private_only,
         )
 
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return handle_train(message, site(context))
+        return handle(message, site(context))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return handle_evaluate(message, site(context))
+        return handle(message, site(context), evaluating=True)
 
     return app
 
 
-class RidgeClient(NumPyClient):
-    """A NumPyClient that sends its sufficient statistics once.
-
-    For apps that have a ``client_fn``; it answers `FedRidge` and `LegacyFedRidge`.
+@dataclass(frozen=True)
+class Site:
+    """One client as a message finds it.
 
     Parameters
     ----------
-    X, y : array-like
-        This client's rows, as `SufficientStatistics.from_data` takes them.
-    eval_data : tuple, optional
-        Evaluation rows (X, y) or (X, y, sample_weight); by default the training rows.
-    sample_weight : array-like, optional
-        Non-negative weights.
-    min_rows : int
-        With fewer rows the client declines.
-    share_feature_names : bool
-        Send column names in clear and not only their hash.
-    feature_maps : sequence of FeatureMap, optional
-        As in `ridge_client_app`.
-    context : Context, optional
-        The context that ``client_fn`` gets; private requests need it, since a release
-        is remembered there.
-    privacy_policy, privacy_ledger, client_name
-        As in `ridge_client_app`.
-
-    Raises
-    ------
-    PrivacyError
-        If there is a policy or a ledger and no context.
-    DataError
-        If `eval_data` is not as it should be. The training rows are checked when they
-        are asked for, so that the server hears of it.
-
-    Notes
-    -----
-    What a ``client_fn`` raises before there is a client, Flower sends to the server
-    with its message. `ridge_client_app` keeps the message, and answers both strategies.
-
-    Examples
-    --------
-    In an app, ``client_fn`` returns ``RidgeClient(X, y).to_client()``; `LegacyFedRidge`
-    has the whole path, server and simulation included. What such a client sends:
-
-    >>> from fedridge_flwr import RidgeClient
-    >>> client = RidgeClient([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
-    >>> arrays, num_examples, fields = client.fit([], {})
-    >>> arrays[0].tolist(), num_examples
-    ([3.0, 1.0, 3.0, 2.0, 4.0, 8.0], 3)
-
-    These are weight, means and co-moments (`SufficientStatistics.to_array`). Of one row
-    they would be the row, so it is refused:
-
-    >>> RidgeClient([[0.0]], [1.0]).fit([], {})
-    Traceback (most recent call last):
-    fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=2.
+    load : callable
+        From a request, and the name of its fit if it takes several rounds, to the rows.
+    guards : callable
+        From whether a request is private to what the client insists on.
+    share_names : bool
+        Whether column names may travel.
+    private_only : bool
+        Whether the client has a privacy policy or ledger.
     """
 
-    def __init__(
+    load: Callable[[Request, object], RawRows]
+    guards: Callable[[bool], Guards]
+    share_names: bool
+    private_only: bool
+
+    def respond(
         self,
-        X: Any,
-        y: Any,
-        eval_data: tuple[Any, ...] | None = None,
+        config: Mapping[str, Any],
+        arrays: Sequence[NDArray[Any]],
         *,
-        sample_weight: Any = None,
-        min_rows: int = 2,
-        share_feature_names: bool = False,
-        feature_maps: Sequence[FeatureMap] | None = None,
-        context: Context | None = None,
-        privacy_policy: PrivacyPolicy | None = None,
-        privacy_ledger: PrivacyLedger | None = None,
-        client_name: ClientName | None = None,
-    ) -> None:
-        train = (X, y, sample_weight)
-        evaluation = train if eval_data is None else _as_rows(eval_data, "eval_data")
-        check_whole("min_rows", min_rows)
-        allowed = check_permission(feature_maps)
-        terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
-        if context is None and terms.insists:
-            raise PrivacyError(
-                "privacy_policy and privacy_ledger need context=context, which "
-                "client_fn(context) receives: releases are remembered there."
-            )
-        self._rows = train
-        self._site = Site(
-            load=lambda r: evaluation if r.task == AskEvaluation.task else train,
-            guards=lambda private: Guards(
-                min_rows, allowed, terms.curator(context, private=private)
-            ),
-            share_names=share_feature_names,
-            private_only=terms.insists,
+        evaluating: bool = False,
+    ) -> Any:
+        """Return the answer to a request as it came over the wire."""
+        request = read_request(config, arrays, evaluating=evaluating)
+        keep_to_own_cores()
+        guards = self.guards(request.task == AskRelease.task)
+        fit = config.get(FIT_KEY)
+        return respond(request, lambda: self.load(request, fit), guards)
+
+    def explain(self, error: Exception, config: Mapping[str, Any]) -> str:
+        """Return what the server is told of an error; the rest is in the log."""
+        expected = isinstance(error, FedRidgeError)
+        log.warning(
+            "This client does not contribute: %s",
+            error,
+            exc_info=not expected and error,
         )
+        # Whether rows are valid is itself about the rows.
+        harmless = isinstance(error, PrivacyError | ProtocolError)
+        if not harmless and (self.private_only or is_private(config)):
+            return "could not make a private release; the reason is in its own log."
+        return readable_error(error, self.share_names)
 
-    @property
-    def n_rows(self) -> int:
-        """Number of training rows."""
-        return check_rows(*self._rows).n_rows
-
-    def statistics(self) -> SufficientStatistics:
-        """Return the statistics of the training rows, if there are enough rows.
-
-        Raises
-        ------
-        DataError
-            If there are fewer than `min_rows`, or the rows are not valid.
-        PrivacyError
-            If the client's policy grants private releases only.
-
-        Examples
-        --------
-        >>> from fedridge_flwr import RidgeClient
-        >>> RidgeClient([[0.0], [1.0]], [1.0, 3.0]).statistics()
-        SufficientStatistics(2 rows, 1 feature, 1 target)
-        """
-        guards, rows = self._site.guards(False), check_rows(*self._rows)
-        guards.check_request(AskStatistics())
-        guards.check_rows(rows)
-        return SufficientStatistics.from_rows(rows)
-
-    def fit(
-        self, parameters: list[NDArray[Any]], config: dict[str, Any]
-    ) -> tuple[list[NDArray[Any]], int, dict[str, Any]]:
-        """Return the packed statistics, the number of rows, and what they are.
-
-        A private release counts as one example, whatever the number of rows.
-
-        Parameters
-        ----------
-        parameters : list of ndarray
-            What the strategy sends: nothing in one round, vectors in several.
-        config : dict
-            What it asks for; empty means full statistics.
-        """
-        answer = self._site.respond(config, parameters)
-        fields = answer_fields(answer, self._site.share_names)
-        return list(answer.arrays.values()), answer.count, dict(fields)
-
-    def evaluate(
-        self, parameters: list[NDArray[Any]], config: dict[str, Any]
-    ) -> tuple[float, int, dict[str, Any]]:
-        """Return the mean squared error, the number of rows, and MSE and R².
-
-        Asked for held-out losses, return those instead.
-
-        Parameters
-        ----------
-        parameters : list of ndarray
-            ``[coef, intercept]`` of the model.
-        config : dict
-            What the strategy sends along.
-        """
-        return evaluate_arrays(self._site, config, parameters)
-
-    def to_client(self) -> Client:
-        """Return a Flower client that answers with a reason where it cannot fit.
-
-        That is what ``client_fn`` has to return.
-        """
-        return _StatusClient(self._site)
+    def refusal(self, error: Exception, config: Mapping[str, Any]) -> Status:
+        """Return an error as a status of the older API."""
+        # Flower has no code for "declined"; the message carries the reason.
+        return Status(Code.FIT_NOT_IMPLEMENTED, self.explain(error, config))
 
 
-class _StatusClient(Client):
-    """Turn errors of a `RidgeClient` into a Status that the server can read."""
+def handle(message: Message, site: Site, *, evaluating: bool = False) -> Message:
+    """Answer a message of either form, in the form it came in."""
+    asked = open_request(message.content)
+    config = asked.config
+    if asked.is_legacy and evaluating:
+        ins = EvaluateIns(arrayrecord_to_parameters(asked.arrays, True), dict(config))
+        reply = evaluateres_to_recorddict(evaluate_result(site, ins))
+    elif asked.is_legacy:
+        fit = FitIns(arrayrecord_to_parameters(asked.arrays, True), dict(config))
+        reply = fitres_to_recorddict(fit_result(site, fit), False)
+    else:
+        try:
+            check_protocol(config)
+            arrays = decode_arrays(asked.arrays)
+            answer = site.respond(config, arrays, evaluating=evaluating)
+            reply = reply_content(answer, site.share_names)
+        except Exception as error:
+            reply = error_content(site.explain(error, config))
+    return Message(reply, reply_to=message)
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
-    def fit(self, ins: FitIns) -> FitRes:
-        return fit_result(self._site, ins)
+def fit_result(site: Site, ins: FitIns) -> FitRes:
+    """Answer the fit of the older API."""
+    try:
+        check_protocol(ins.config)
+        answer = site.respond(ins.config, _decoded(ins.parameters))
+    except Exception as error:
+        nothing = Parameters(tensors=[], tensor_type="numpy.ndarray")
+        return FitRes(site.refusal(error, ins.config), nothing, 0, {})
+    fields: dict[str, Scalar] = dict(answer_fields(answer, site.share_names))
+    parameters = ndarrays_to_parameters(list(answer.arrays.values()))
+    return FitRes(_OK, parameters, answer.count, fields)
 
-    def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
-        return evaluate_result(self._site, ins)
+
+def evaluate_result(site: Site, ins: EvaluateIns) -> EvaluateRes:
+    """Answer the evaluation of the older API."""
+    try:
+        check_protocol(ins.config)
+        loss, count, metrics = evaluate_arrays(
+            site, ins.config, _decoded(ins.parameters)
+        )
+    except Exception as error:
+        return EvaluateRes(site.refusal(error, ins.config), 0.0, 0, {})
+    return EvaluateRes(_OK, loss, count, metrics)
 
 
-def _check_takes_context(load: LoadData) -> None:
+def evaluate_arrays(
+    site: Site, config: Mapping[str, Any], arrays: Sequence[NDArray[Any]]
+) -> tuple[float, int, dict[str, Any]]:
+    """Return loss, number of rows and metrics, as the older API has them."""
+    found = site.respond(config, arrays, evaluating=True)
+    if asks_for_losses(config):
+        smallest = float(found.values.min())
+        return smallest, found.n_rows, dict(losses_metrics(found))
+    return found.mse, found.n_rows, {"mse": found.mse, "r2": found.r2}
+
+
+def _decoded(parameters: Parameters) -> list[NDArray[Any]]:
+    return [decode_array(tensor) for tensor in parameters.tensors]
+
+
+def check_takes_context(load: LoadData) -> None:
     """Refuse now what would fail at every client, in the middle of a round."""
     if not callable(load):
         raise FedRidgeError(
@@ -366,7 +334,8 @@ def _check_takes_context(load: LoadData) -> None:
         ) from None
 
 
-def _as_rows(data: Any, what: str) -> RawRows:
+def as_rows(data: Any, what: str) -> RawRows:
+    """Return what a user gave as (X, y, weights), weights perhaps None."""
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         got = type(data).__name__
         if isinstance(data, tuple | list):

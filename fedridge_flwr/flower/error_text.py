@@ -8,8 +8,6 @@ from types import FrameType
 
 from ..errors import DataError, FedRidgeError
 
-__all__ = ["one_line", "readable_error", "tidy_reason"]
-
 # Between a message and load_data there is nothing but these.
 _CALLERS = (__package__, "fedridge_flwr.federation.respond")
 _LONGEST_REASON = 400

@@ -30,23 +30,21 @@ from flwr.server.strategy import Strategy
 
 from .._checks import check_whole
 from ..features import FeatureMap
-from ..federation.answers import Answers
+from ..federation.aggregate import Answers
 from ..federation.requests import Request
 from ..federation.settings import FitSettings, as_feature_map
 from ..privacy.mechanism import DifferentialPrivacy
-from ..regression.alpha_selection import Alphas
+from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
 from ._strategy_base import Reply, StrategyBase, either_name, log
 from .error_text import one_line, tidy_reason
-from .exchange import check_share, sample, wait_for_nodes
-from .message_sizes import message_bytes
+from .exchange import check_share, message_bytes, sample, wait_for_nodes
 from .protocol.array_records import model_arrays
 from .protocol.request_records import PROTOCOL, PROTOCOL_KEY, request_parts
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["LegacyFedRidge"]
 
 _WAIT_SECONDS = 3600.0
 _Result: TypeAlias = FitRes | EvaluateRes
@@ -309,7 +307,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         """Return parameters and configuration of a request."""
         fields, arrays = request_parts(request)
         config: dict[str, Scalar] = dict(config_fn(server_round)) if config_fn else {}
-        config |= {PROTOCOL_KEY: PROTOCOL, **fields, "server-round": server_round}
+        config |= {PROTOCOL_KEY: PROTOCOL, **fields, **self._config(server_round)}
         return ndarrays_to_parameters(list(arrays.values())), config
 
     def _warn_of_rounds(self) -> None:

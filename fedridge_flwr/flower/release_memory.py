@@ -17,11 +17,9 @@ from ..privacy.curator import Curator
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
 
-__all__ = ["ClientName", "PrivacyTerms", "ReleaseMemory", "forget_releases"]
-
 ClientName: TypeAlias = str | Callable[[Context], str]
 
-_STATE = "fedridge-releases"
+RELEASES = "fedridge-releases"
 
 
 class ReleaseMemory(MutableMapping[str, Array]):
@@ -31,7 +29,7 @@ class ReleaseMemory(MutableMapping[str, Array]):
         self._state = state
 
     def _record(self) -> ArrayRecord:
-        record = self._state.get(_STATE)
+        record = self._state.get(RELEASES)
         return record if isinstance(record, ArrayRecord) else ArrayRecord()
 
     def __getitem__(self, key: str) -> Array:
@@ -40,7 +38,7 @@ class ReleaseMemory(MutableMapping[str, Array]):
     def __setitem__(self, key: str, value: Array) -> None:
         kept = dict(self._record())
         kept[key] = FlowerArray(np.ascontiguousarray(value, dtype=np.float64))
-        self._state[_STATE] = ArrayRecord(kept)
+        self._state[RELEASES] = ArrayRecord(kept)
 
     def __delitem__(self, key: str) -> None:
         raise PrivacyError("a release cannot be taken back.")
@@ -79,17 +77,8 @@ class PrivacyTerms:
                 stacklevel=4,
             )
 
-    @property
-    def insists(self) -> bool:
-        """Whether the client answers private requests only."""
-        return self.policy is not None or self.ledger is not None
-
-    def curator(self, context: Context | None, *, private: bool) -> Curator | None:
-        """Return who answers private requests, None where there is nothing to guard."""
-        if context is None:
-            return None
-        if not (private or self.insists or _STATE in context.state):
-            return None
+    def curator(self, context: Context) -> Curator:
+        """Return the one who answers private requests, with its memory of this run."""
         name = self.name(context) if callable(self.name) else self.name
         past = ReleaseMemory(context.state)
         return Curator(self.policy, self.ledger, name or "", past)
@@ -101,4 +90,4 @@ def forget_releases(context: Context) -> None:
     For simulations that give their clients new rows within one run. With the same rows
     it would break the promise.
     """
-    context.state.pop(_STATE, None)
+    context.state.pop(RELEASES, None)

@@ -1,40 +1,38 @@
-"""Rows kept between the rounds of a run, so that load_data is called once."""
+"""Rows kept between the rounds of a fit, so that load_data is called once."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..federation.respond import RawRows
-
-__all__ = ["cached_rows"]
 
 LARGEST_CACHE = 1 << 30
 """Bytes of rows kept in one process, at most; the ones used last stay."""
 
-_Key: TypeAlias = tuple[Any, ...]
 # Flower unpickles a simulated client's app for every message: only what belongs to the
 # process itself, and not to the app, is still there in the next round.
-_kept: OrderedDict[_Key, tuple[RawRows, int]] = OrderedDict()
+_kept: OrderedDict[tuple[Any, ...], tuple[object, RawRows, int]] = OrderedDict()
 
 
-def cached_rows(key: _Key, load: Callable[[], RawRows]) -> RawRows:
-    """Return the rows of a key, loaded once if they can be kept.
+def cached_rows(
+    place: tuple[Any, ...], fit: object, load: Callable[[], RawRows]
+) -> RawRows:
+    """Return the rows of a place, loaded once for each fit if they can be kept.
 
     Rows whose size is not known, such as lists and streams, are loaded again.
     """
-    if key in _kept:
-        _kept.move_to_end(key)
-        return _kept[key][0]
+    known = _kept.pop(place, None)
+    if known is not None and known[0] == fit:
+        _kept[place] = known
+        return known[1]
     rows = load()
     sizes = [_bytes_of(part) for part in rows if part is not None]
-    if None in sizes:
-        return rows
-    size = sum(filter(None, sizes))
-    if size <= LARGEST_CACHE:
-        _kept[key] = rows, size
-        while sum(kept for _, kept in _kept.values()) > LARGEST_CACHE:
+    size = sum(each for each in sizes if each is not None)
+    if None not in sizes and size <= LARGEST_CACHE:
+        _kept[place] = fit, rows, size
+        while sum(kept for *_, kept in _kept.values()) > LARGEST_CACHE:
             _kept.popitem(last=False)
     return rows
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flwr.app import (
@@ -14,38 +13,35 @@ from flwr.app import (
     MessageType,
     MetricRecord,
 )
-from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from .._checks import check_whole
-from .._text import counted
 from ..errors import FedRidgeError
 from ..features import FeatureMap
-from ..federation.answers import Answers
+from ..federation.aggregate import Answers
 from ..federation.settings import FitSettings, as_feature_map
 from ..privacy.mechanism import DifferentialPrivacy
-from ..regression.alpha_selection import Alphas
+from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
 from ._strategy_base import Reply, StrategyBase, log
 from .error_text import tidy_reason
-from .exchange import ask, check_share, sample, wait_for_nodes
-from .message_sizes import MessageSizes
+from .exchange import (
+    MessageSizes,
+    NodeNames,
+    ask,
+    check_share,
+    sample,
+    wait_for_nodes,
+)
 from .protocol.answer_records import form_of
 from .protocol.request_records import FORMS, request_content, request_parts
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["FedRidge"]
 
 _DEFAULT_TIMEOUT = 3600.0
-_HOW_ALPHA = {
-    "server": "chosen by leaving clients out (statistics of every client are kept)",
-    "clients": "chosen by the clients in one more round (their statistics are kept)",
-    "gcv": "chosen by generalized cross-validation",
-    "noise": "chosen by the noisy statistics",
-}
 
 
 class FedRidge(StrategyBase, Strategy):
@@ -85,33 +81,28 @@ class FedRidge(StrategyBase, Strategy):
     cv : {"server", "clients", "gcv"}, optional
         How to choose; "server" where only `alphas` is given. "server" leaves one client
         out in turn and computes the losses itself; "clients" sends every client the
-        models of the others in one more round and lets it count (t times d + 1 numbers
-        down and one up for each candidate); both keep the statistics of every client,
-        so memory grows with their number. "gcv" needs the total only.
+        models of the others in one more round and lets it count. Both keep the
+        statistics of every client. "gcv" needs the total only.
     one_standard_error : bool
         Choose the largest alpha within one standard error of the best.
     wire_dtype : {"float64", "float32"}
-        With "float32" clients send correlations as float32 and all else as float64:
-        half the bytes, and coefficients right to 6e-8 (clients with fewer rows than
-        features: 1.2e-7) times the condition of the system, which `report_` tells
-        (`wire_error`). Clients that know only float64 are taken too.
+        With "float32" clients send correlations as float32: half the bytes, and
+        coefficients right to 6e-8 (clients with fewer rows than features: 1.2e-7) times
+        the condition of the system (``report_.wire_error``).
     privacy : DifferentialPrivacy, optional
-        Differential privacy of every record. Clients then send noisy sums and nothing
-        else; there is no evaluate round, and `alphas` are chosen from by the noisy
-        statistics alone.
+        Differential privacy of every record. Clients then send noisy sums only, there
+        is no evaluate round, and alpha is chosen by the noisy statistics.
     feature_map : FeatureMap or str, optional
         What every client does to its columns first: random Fourier or neural tangent
-        features, a projection, and so on. Clients need no change; the map travels in
-        the request, and a client whose map is not the server's is left out. A map that
-        needs data (``gamma="scale"``) costs one small round more. The model takes raw
+        features, a projection, and so on. The map travels in the request. One that
+        needs data (``gamma="scale"``) costs a small round more. The model takes raw
         columns.
     mode : {"oneshot", "refine", "cg", "auto"}
         "oneshot": everything in one round. "refine": exact as well, in a few rounds
-        and a seventh to a quarter of the bytes, for many features: clients send a rough
-        factor first and then one vector in each round, and must all stay. "cg": the
-        same without the factor, where a matrix of d x d is too much for the server.
-        "auto": "oneshot" while the statistics are within `max_bytes`, else "refine",
-        or "cg" beyond 25,819 features.
+        and a seventh to a quarter of the bytes: clients send a rough factor first and
+        then one vector in each round. "cg": the same without the factor, where a matrix
+        of d x d is too much for the server. "auto": "oneshot" while the statistics are
+        within `max_bytes`, else "refine", or "cg" beyond 25,819 features.
     tol : float
         Estimated relative error at which "refine" and "cg" stop.
     max_rounds : int
@@ -121,12 +112,10 @@ class FedRidge(StrategyBase, Strategy):
         columns; with few rows it sends less than is counted.
     screen : {"report", "exclude", "off"}
         Compare clients with each other, by the scale of their columns and by how far
-        each one moves the model of the others. "report" names those who stand out in
-        `report_.suspects`, and changes nothing; it keeps statistics up to 32 MB and
-        compares by scale alone beyond. "exclude" leaves them out, as if they had never
-        answered, as long as they are a minority; it keeps the statistics of every
-        client, so memory grows with their number. With privacy on nothing can be
-        compared. A small consistent lie cannot be told from data.
+        each one moves the model of the others. "report" names clients that stand out in
+        ``report_.suspects`` and changes nothing. "exclude" leaves them out, as long as
+        they are a minority, and keeps the statistics of every client to do so. Not
+        available with privacy.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -326,7 +315,7 @@ class FedRidge(StrategyBase, Strategy):
             averaged = self.aggregate_evaluate(last, replies)
             _keep(result.evaluate_metrics_clientapp, last, averaged)
         # An alpha that the clients chose changes the model after the train round.
-        result.arrays = arrays = self._model_record()
+        result.arrays = arrays = self._arrays
         if evaluate_fn is not None:
             found_by_server = evaluate_fn(last, arrays)
             _keep(result.evaluate_metrics_serverapp, last, found_by_server)
@@ -361,7 +350,7 @@ class FedRidge(StrategyBase, Strategy):
             nodes = [node for node in map(int, current.to) if node in connected]
         self._write_messages(
             dict.fromkeys(map(str, nodes), current.ask),
-            {**config, "server-round": server_round},
+            {**config, **self._config(server_round)},
             MessageType.TRAIN,
         )
         which = "" if self._settings.rounds == 1 else f" in round {server_round}"
@@ -375,13 +364,13 @@ class FedRidge(StrategyBase, Strategy):
         if not self._trains(server_round):
             return None, None
         began, run = time.perf_counter(), self._run
-        names = _NodeNames(self._asked)
+        names = NodeNames(self._asked)
         self._take_round(self._read(replies, names), names.all, self._silence())
         run.bytes_down += self._sizes.of_all(self._asked)
         run.add_seconds("train", began)
         if self._finish_round("aggregate_train", server_round) is None:
             return None, None
-        return self._model_record(), MetricRecord(dict(run.metrics()))
+        return self._arrays, MetricRecord(dict(run.metrics()))
 
     # ---- evaluation -----------------------------------------------------------
 
@@ -401,7 +390,7 @@ class FedRidge(StrategyBase, Strategy):
             nodes = sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
             requests = dict.fromkeys(map(str, nodes), self._evaluation_request())
         self._write_messages(
-            requests, {**config, "server-round": server_round}, MessageType.EVALUATE
+            requests, {**config, **self._config(server_round)}, MessageType.EVALUATE
         )
         log.info("configure_evaluate: asked %d nodes", len(self._asked))
         return self._asked
@@ -413,7 +402,7 @@ class FedRidge(StrategyBase, Strategy):
         if not self._asked and server_round != self._last_round:
             return None
         began, run = time.perf_counter(), self._run
-        names, up = _NodeNames(self._asked), run.bytes_up
+        names, up = NodeNames(self._asked), run.bytes_up
         if run.counts_losses:
             self._take_round(self._read(replies, names), names.all, self._silence())
             run.bytes_down += self._sizes.of_all(self._asked)
@@ -448,7 +437,7 @@ class FedRidge(StrategyBase, Strategy):
                 Message(contents[key], dst_node_id=int(node), message_type=kind)
             )
 
-    def _read(self, replies: Iterable[Message], names: _NodeNames) -> Iterator[Reply]:
+    def _read(self, replies: Iterable[Message], names: NodeNames) -> Iterator[Reply]:
         """Yield replies under the names of the nodes that were asked."""
         for reply in replies:
             size, client = self._sizes.of(reply), names.of(reply)
@@ -484,33 +473,13 @@ class FedRidge(StrategyBase, Strategy):
 
     def summary(self) -> None:
         """Log the settings, as every strategy of Flower does; nothing is returned."""
-        settings = self._settings
         wanted = self.min_available_nodes
         log.info(
-            "FedRidge: %s, alpha %s, intercept %s, standardize %s, nodes: %s, "
-            "valid answers needed: %d, evaluate round: %s",
-            self._describe_rounds(),
-            _HOW_ALPHA.get(settings.selection or "", f"{settings.alpha:g}"),
-            settings.fit_intercept,
-            settings.standardize,
+            "FedRidge: %s, nodes: %s, evaluate round: %s",
+            self._describe_settings(),
             "until their number is stable" if wanted is None else f"at least {wanted}",
-            settings.min_clients,
             "yes" if self.fraction_evaluate > 0 else "no",
         )
-
-    def _describe_rounds(self) -> str:
-        settings, privacy = self._settings, self._settings.privacy
-        if privacy is not None:
-            return (
-                f"{counted(settings.rounds, 'round')}, private with epsilon "
-                f"{privacy.epsilon:g} and delta {privacy.delta:g} for each record "
-                f"({privacy.trust} trust)"
-            )
-        mapped = settings.map_needs_data
-        first = ", after a small round for the feature map" if mapped else ""
-        if settings.one_shot:
-            return f"one round{first}"
-        return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise a `TypeError`: ``ServerAppComponents`` drives `LegacyFedRidge` only."""
@@ -519,38 +488,6 @@ class FedRidge(StrategyBase, Strategy):
             "FedRidge(...).start(grid=grid) in @app.main(). With ServerAppComponents "
             "or server_fn use fedridge_flwr.LegacyFedRidge."
         )
-
-
-class _NodeNames:
-    """Which node an answer belongs to.
-
-    Errors about dead nodes come with the SuperLink as their source, so answers are
-    matched by the request they reply to. Requests get their ids when they are sent.
-    What replies to another request, of an earlier round or run, or to that of another
-    node, is no answer.
-    """
-
-    def __init__(self, asked: Sequence[Message]) -> None:
-        self._asked = asked
-        self.all = {str(message.metadata.dst_node_id): None for message in asked}
-
-    @cached_property
-    def _by_request(self) -> dict[str, str]:
-        return {
-            message.metadata.message_id: str(message.metadata.dst_node_id)
-            for message in self._asked
-            if message.metadata.message_id
-        }
-
-    def of(self, reply: Message) -> str | None:
-        source = str(reply.metadata.src_node_id)
-        if not self.all:
-            return source
-        if not self._by_request:
-            return source if source in self.all else None
-        known = self._by_request.get(reply.metadata.reply_to_message_id)
-        by_superlink = reply.has_error() and source == str(SUPERLINK_NODE_ID)
-        return known if known == source or by_superlink else None
 
 
 def _keep(

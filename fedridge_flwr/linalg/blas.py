@@ -18,8 +18,6 @@ from functools import cache
 
 from threadpoolctl import LibController, ThreadpoolController
 
-__all__ = ["blas_threads", "blas_workers", "keep_to_own_cores", "one_blas_thread"]
-
 _one_at_a_time = threading.Lock()
 
 

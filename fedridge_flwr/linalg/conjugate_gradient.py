@@ -17,14 +17,6 @@ from scipy.linalg import eigvalsh_tridiagonal
 
 from .._types import Array
 
-__all__ = [
-    "ConjugateSolution",
-    "ConjugateSteps",
-    "Precondition",
-    "Product",
-    "conjugate_gradients",
-]
-
 Product: TypeAlias = Callable[[Array], Array]
 Precondition: TypeAlias = Product
 

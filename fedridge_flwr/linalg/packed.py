@@ -1,4 +1,4 @@
-"""Symmetric matrices as their upper triangle, row by row.
+"""Second moments as an upper triangle, row by row, and their rounding.
 
 Read column by column it is the lower triangle, which is BLAS's packed form: rank-one
 updates work on it in place, with half the memory traffic of the full matrix.
@@ -15,14 +15,7 @@ from scipy.linalg.lapack import dtpttr, dtrttp
 
 from .._types import Array
 
-__all__ = [
-    "add_square",
-    "diagonal_positions",
-    "from_upper",
-    "lower_half",
-    "packed_length",
-    "upper_triangle",
-]
+EPS = float(np.finfo(np.float64).eps)
 
 
 def upper_triangle(matrix: Array) -> Array:
@@ -73,6 +66,17 @@ def diagonal_positions(width: int) -> NDArray[np.int64]:
 def add_square(packed: Array, vector: Array, factor: float) -> None:
     """Add factor * v v' to a triangle, in place."""
     dspr(len(vector), factor, vector, packed, lower=1, overwrite_ap=1)
+
+
+def mean_rounding(means: Array) -> Array:
+    """Return the variances at or below which a column is constant to rounding.
+
+    Examples
+    --------
+    >>> bool(mean_rounding(np.array(1e6)) < 1e-17)
+    True
+    """
+    return np.asarray((10 * EPS * means) ** 2)
 
 
 def packed_length(n_features: int, n_targets: int) -> int:

@@ -20,17 +20,6 @@ from .._types import Array
 from ..errors import StatisticsError
 from .blas import one_blas_thread
 
-__all__ = [
-    "Order",
-    "check_height",
-    "check_order",
-    "factor_of_matrix",
-    "factor_of_rows",
-    "packed_factor",
-    "trapezoid_length",
-    "trapezoid_places",
-]
-
 Order = NDArray[np.int32]
 
 # Rows of a factor of unit columns below this do not change a correlation in float64.

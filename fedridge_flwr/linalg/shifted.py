@@ -18,8 +18,6 @@ from scipy.linalg.lapack import dorgqr, dptsv, dpttrf, dsytrd, dsytrd_lwork
 
 from .._types import Array
 
-__all__ = ["ShiftedSystem"]
-
 _STEPS = 8
 _ACCURATE = 1e-12
 _NORM_STEPS = 4

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from .._types import Array
 
-__all__ = ["BLOCK", "Codes", "Scales", "dequantise", "n_blocks", "quantise"]
-
 Codes: TypeAlias = NDArray[np.int8]
 Scales: TypeAlias = NDArray[np.float32]
 

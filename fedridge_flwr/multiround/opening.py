@@ -29,13 +29,11 @@ from ..linalg.pivoted import (
     packed_factor,
     trapezoid_places,
 )
-from ..statistics.running_total import check_mergeable
+from ..statistics.moments import check_mergeable
 from ..statistics.sufficient import SufficientStatistics
 from ..statistics.validity import SMALLEST_SQUARE, check_diagonal, check_weight
 from .int8 import BLOCK, Codes, Scales, dequantise, n_blocks, quantise
 from .products import FirstMoments, centred_rows, first_moments
-
-__all__ = ["Opening", "Openings", "head_length"]
 
 _ROUNDING = 1e-6
 _NORM_ROUNDING = 1e-3

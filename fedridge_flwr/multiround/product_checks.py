@@ -19,8 +19,6 @@ from ..errors import ProtocolError
 from ..statistics.validity import SMALLEST_SQUARE
 from .opening import Opening
 
-__all__ = ["KnownProduct", "check_product", "sizes_of"]
-
 _ROUNDING = 1e-9
 _MEAN_ROUNDING = 1e-10
 _FACTOR_ROUNDING = 1e-3

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from .._types import Array
 from ..data.rows import Block, Rows
 
-__all__ = ["FirstMoments", "centred_product", "centred_rows", "first_moments"]
-
 _HEAVY = 2.0
 
 

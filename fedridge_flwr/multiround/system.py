@@ -22,13 +22,12 @@ from .._text import counted
 from .._types import Array
 from ..errors import StatisticsError
 from ..linalg.conjugate_gradient import Precondition
-from ..linalg.rounding import mean_rounding
-from ..regression.model import RidgeModel, sklearn_shapes
+from ..linalg.packed import mean_rounding
+from ..regression.model import RidgeModel
 from ..regression.normal_equations import mean_r2
 from ..regression.singular import singular_error, too_few_rows
+from ..regression.solve import sklearn_shapes
 from .opening import Opening
-
-__all__ = ["System"]
 
 _JITTER = 1e-10
 

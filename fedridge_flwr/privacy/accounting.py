@@ -21,8 +21,6 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 from .validators import check_number
 
-__all__ = ["compose", "delta_of", "epsilon_of", "noise_multiplier"]
-
 _ROOT_HALF = math.sqrt(0.5)
 # erfcx(-a/√2) overflows beyond; there delta is within 1e-130 of 1.
 _LARGEST_A = 25.0

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from ..errors import PrivacyError
 from .validators import check_number
 
-__all__ = ["Shares", "one_shot_shares", "refinement_shares"]
-
 _DEFAULT = {"gram": 0.5, "moment": 0.5}
 _KNOWN = ("gram", "moment", "target_gram")
 _TOLERANCE = 1e-9

@@ -18,8 +18,6 @@ from scipy import sparse
 from .._types import Array
 from ..data.rows import Block
 
-__all__ = ["EXACT_ROWS", "LENGTH", "Bounds", "GridRows"]
-
 LENGTH = 2**20
 """Largest length of a row of features, or of targets, on the grid."""
 

@@ -19,8 +19,6 @@ from .mechanism import RELATIONS, DifferentialPrivacy
 from .policy import PrivacyPolicy
 from .release import ClippingCounts, ReleaseQuestion, check_question, make_release
 
-__all__ = ["Curator", "Past", "ReleaseRequest"]
-
 Past = MutableMapping[str, Array]
 """The answers of this run by `ReleaseRequest.key`; it must outlive a lost message."""
 

@@ -11,15 +11,6 @@ import numpy as np
 
 from .._types import Array
 
-__all__ = [
-    "contracted",
-    "denoised_eigenvalues",
-    "noise_edge",
-    "scatter_beyond_noise",
-    "shrunken_eigenvalues",
-    "signal_in",
-]
-
 _FLOOR = 0.1
 """Least eigenvalue, in units of s_G / sqrt(d), the sd of the mean eigenvalue."""
 

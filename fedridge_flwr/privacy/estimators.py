@@ -20,8 +20,6 @@ from .._types import Array
 from ..errors import StatisticsError
 from .denoising import noise_edge, shrunken_eigenvalues, signal_in
 
-__all__ = ["NoisyEquations", "choose_alpha", "estimate", "mostly_noise"]
-
 _UNRESOLVED = 3.0
 """Eigenvalues below this many s_G count as unresolved and are damped."""
 

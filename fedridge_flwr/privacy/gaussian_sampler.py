@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from ..errors import FedRidgeError
 
-__all__ = ["LARGEST_SD", "RandomBytes", "discrete_gaussian"]
-
 RandomBytes: TypeAlias = Callable[[int], bytes]
 Integers: TypeAlias = NDArray[np.int64]
 Coins: TypeAlias = NDArray[np.bool_]

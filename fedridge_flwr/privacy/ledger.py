@@ -16,8 +16,6 @@ from .ledger_file import Entry, append, open_entries
 from .mechanism import RELATIONS, DifferentialPrivacy
 from .validators import check_choice, check_setting
 
-__all__ = ["PrivacyLedger", "Spent"]
-
 _ROUNDING = 1.0 + 1e-9
 
 

@@ -22,8 +22,6 @@ from typing import Any, NamedTuple
 from .._files import read_file, strict_json
 from ..errors import PrivacyError
 
-__all__ = ["Entry", "append", "open_entries"]
-
 log = logging.getLogger("flwr")
 _VERSION = 1
 _BUSY_SECONDS = 120.0

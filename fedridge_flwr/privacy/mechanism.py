@@ -13,8 +13,6 @@ from .budget_shares import Shares, one_shot_shares, refinement_shares
 from .clipping import Bounds
 from .validators import check_choice, check_setting, check_whole
 
-__all__ = ["CHOICES", "PREFIX", "RELATIONS", "DifferentialPrivacy"]
-
 PREFIX = "privacy-"
 """Beginning of every key of a private request."""
 

@@ -15,13 +15,11 @@ from .._types import Array
 from ..data.schema import HasSchema, Schema
 from ..errors import PrivacyError, StatisticsError
 from ..linalg.packed import diagonal_positions, from_upper
-from ..statistics.running_total import RunningSum
+from ..statistics.moments import RunningSum
 from .clipping import LENGTH, Bounds
 from .gaussian_sampler import RandomBytes
 from .mechanism import DifferentialPrivacy
 from .release import Layout
-
-__all__ = ["PrivateStatistics"]
 
 # Ten billion rows and their noise stay below.
 _LARGEST = 2.0**74

@@ -10,8 +10,6 @@ from .accounting import compose, epsilon_of
 from .mechanism import CHOICES, DifferentialPrivacy
 from .validators import check_choice, check_setting
 
-__all__ = ["PrivacyPolicy"]
-
 
 @dataclass(frozen=True)
 class PrivacyPolicy:

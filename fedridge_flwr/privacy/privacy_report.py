@@ -9,9 +9,6 @@ from .._text import counted
 from .mechanism import DifferentialPrivacy
 from .noisy_statistics import PrivateStatistics
 
-__all__ = ["EXPERIMENTAL", "UNKNOWN", "USABLE", "WEAK", "PrivacyReport"]
-__all__ += ["accuracy_advice", "gram_is_noise", "privacy_report", "useless"]
-
 _PROTECTS = {
     "local": "from everybody, the server included: noise is added where the rows are",
     "server": "from everybody but the server, which sees the clipped sums",

@@ -13,8 +13,6 @@ from ..regression.model import RidgeModel
 from .estimators import NoisyEquations, choose_alpha, estimate
 from .noisy_statistics import PrivateStatistics
 
-__all__ = ["Centred", "best_alpha", "centre", "solve_private"]
-
 # Below this many deviations the number of rows is not known well enough to divide by.
 _KNOWN = 4.0
 # A single number counts for something from two deviations of its noise on.

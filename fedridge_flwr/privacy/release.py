@@ -19,9 +19,6 @@ from .experimental.residuals import residual_sums
 from .gaussian_sampler import LARGEST_SD, RandomBytes, discrete_gaussian
 from .mechanism import DifferentialPrivacy
 
-__all__ = ["ClippingCounts", "Layout", "ReleaseQuestion"]
-__all__ += ["check_question", "make_release"]
-
 # So many products of two grid lengths fit into an int64, with room for the noise.
 _INT64_ROWS = 2**21
 _MANY_CHANGED = 0.2

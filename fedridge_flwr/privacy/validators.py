@@ -7,8 +7,6 @@ from typing import Any
 
 from ..errors import PrivacyError
 
-__all__ = ["check_choice", "check_number", "check_setting", "check_whole"]
-
 _RANGES = {
     "epsilon": (0.0, 1e15, "; for no privacy at all use privacy=None"),
     "delta": (0.0, 1.0, "; choose it well below one over the rows of a client"),

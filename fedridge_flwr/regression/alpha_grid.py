@@ -13,8 +13,6 @@ from ..errors import FedRidgeError, StatisticsError
 from ..statistics.sufficient import SufficientStatistics
 from .normal_equations import FitOptions, normal_equations
 
-__all__ = ["Alphas", "auto_alphas", "check_alphas", "extended_grid"]
-
 Alphas: TypeAlias = Sequence[float] | Literal["auto"]
 
 _AUTO_POINTS = 30

@@ -13,7 +13,6 @@ from .._types import Array
 if TYPE_CHECKING:
     from .alpha_selection import AlphaSelection
 
-__all__ = ["draw_selection"]
 
 _LABELS = {
     "loco": "held-out mean squared error",

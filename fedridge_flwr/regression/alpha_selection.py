@@ -33,16 +33,6 @@ from .solve import solve
 if TYPE_CHECKING:
     import os
 
-__all__ = [
-    "AlphaSelection",
-    "Alphas",
-    "GridEdgeWarning",
-    "auto_alphas",
-    "check_alphas",
-    "gcv_scores",
-    "select_alpha",
-    "warn_edge",
-]
 
 _EXTENSIONS = 4
 

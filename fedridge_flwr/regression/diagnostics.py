@@ -14,8 +14,6 @@ from .model import RidgeModel
 from .normal_equations import Statistics, normal_equations
 from .solve import cholesky_solve
 
-__all__ = ["LARGEST_SPECTRUM", "Spectrum", "spectrum"]
-
 LARGEST_SPECTRUM = 2000
 """Eigenvalues cost O(d³); beyond this many features they are left out."""
 

@@ -16,8 +16,6 @@ from ..features import map_rows
 if TYPE_CHECKING:
     from .model import RidgeModel
 
-__all__ = ["Evaluation", "errors_on"]
-
 
 class Evaluation(NamedTuple):
     """Mean squared error and R² on some rows; R² is NaN where y does not vary."""

@@ -19,21 +19,10 @@ from .._types import Array
 from ..data.rows import Rows
 from ..errors import DataError, SingularSystemError, StatisticsError
 from ..linalg.shifted import ShiftedSystem
-from ..statistics.running_total import RunningTotal
+from ..statistics.moments import RunningTotal
 from ..statistics.sufficient import SufficientStatistics
 from .normal_equations import FitOptions, NormalEquations, normal_equations
 from .solve import solve_equations
-
-__all__ = [
-    "ClampedLossWarning",
-    "HeldOut",
-    "each_rest",
-    "held_out_losses",
-    "held_out_models",
-    "solve_in_penalty_units",
-    "squared_errors",
-    "total_of",
-]
 
 _TRUSTED_CONDITION = 1e5
 _CANCELLED = 1e-10

@@ -15,7 +15,7 @@ from ..errors import DataError, FedRidgeError
 from ..features import FeatureMap, GaussianProjection
 from .evaluation import Evaluation, errors_on
 from .model_file import read_model, write_model
-from .sklearn_form import fitted_estimator, sklearn_shapes
+from .sklearn_form import fitted_estimator
 from .summary import model_repr, model_summary
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import Pipeline
 
-__all__ = ["Evaluation", "RidgeModel", "sklearn_shapes"]
 
 _PREDICT_BYTES = 8 << 20
 

@@ -18,7 +18,6 @@ from ..features import FeatureMap
 if TYPE_CHECKING:
     from .model import RidgeModel
 
-__all__ = ["read_model", "write_model"]
 
 _FORMAT = "fedridge-model"
 _VERSION = 1

@@ -11,17 +11,9 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import StatisticsError
-from ..linalg.rounding import mean_rounding
+from ..linalg.packed import mean_rounding
 from ..statistics.plain import PlainStatistics
 from ..statistics.sufficient import SufficientStatistics
-
-__all__ = [
-    "FitOptions",
-    "NormalEquations",
-    "Statistics",
-    "mean_r2",
-    "normal_equations",
-]
 
 Statistics: TypeAlias = SufficientStatistics | PlainStatistics
 

@@ -13,8 +13,6 @@ from .._text import counted
 from .._types import Array
 from ..errors import SingularSystemError, column_labels
 
-__all__ = ["explain_singular", "singular_error", "too_few_rows"]
-
 _SHOWN = 4
 _DEPENDENT = 1e-10
 

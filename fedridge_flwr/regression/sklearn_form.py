@@ -1,4 +1,4 @@
-"""A model in scikit-learn's form: shapes of its arrays, and fitted estimators."""
+"""A model as a fitted estimator of scikit-learn."""
 
 from __future__ import annotations
 
@@ -6,32 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._types import Array
-
 if TYPE_CHECKING:
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import Pipeline
 
     from .model import RidgeModel
-
-__all__ = ["fitted_estimator", "sklearn_shapes"]
-
-
-def sklearn_shapes(
-    solution: Array, intercepts: Array | None
-) -> tuple[Array, float | Array]:
-    """Return coef_ and intercept_ of coefficients (d, t) and intercepts (t,) or None.
-
-    Examples
-    --------
-    >>> sklearn_shapes(np.array([[1.0], [2.0]]), np.array([3.0]))
-    (array([1., 2.]), 3.0)
-    """
-    if solution.shape[1] == 1:
-        intercept = 0.0 if intercepts is None else float(intercepts[0])
-        return solution[:, 0].copy(), intercept
-    coef = np.ascontiguousarray(solution.T)
-    return coef, 0.0 if intercepts is None else intercepts
 
 
 def fitted_estimator(model: RidgeModel) -> Ridge | Pipeline:

@@ -23,22 +23,11 @@ from ..errors import (
     SingularSystemError,
 )
 from ..linalg.conjugate_gradient import conjugate_gradients
-from ..linalg.rounding import EPS
+from ..linalg.packed import EPS
 from ..linalg.shifted import ShiftedSystem
-from .model import RidgeModel, sklearn_shapes
+from .model import RidgeModel
 from .normal_equations import NormalEquations, Statistics, normal_equations
 from .singular import explain_singular, singular_error, too_few_rows
-
-__all__ = [
-    "NormalEquations",
-    "Statistics",
-    "check_alpha",
-    "cholesky_solve",
-    "normal_equations",
-    "solve",
-    "solve_equations",
-    "solve_path",
-]
 
 _HALF_THE_DIGITS = 1e8
 _THREE_DIGITS = 1e-3
@@ -352,3 +341,20 @@ def _singular(equations: NormalEquations, alpha: float) -> SingularSystemError:
     if stats.rounding:
         drop += ", or have the statistics sent as float64 and not as float32"
     return singular_error([*too_few_rows(stats.count, needed), *found], alpha, drop)
+
+
+def sklearn_shapes(
+    solution: Array, intercepts: Array | None
+) -> tuple[Array, float | Array]:
+    """Return coef_ and intercept_ of coefficients (d, t) and intercepts (t,) or None.
+
+    Examples
+    --------
+    >>> sklearn_shapes(np.array([[1.0], [2.0]]), np.array([3.0]))
+    (array([1., 2.]), 3.0)
+    """
+    if solution.shape[1] == 1:
+        intercept = 0.0 if intercepts is None else float(intercepts[0])
+        return solution[:, 0].copy(), intercept
+    coef = np.ascontiguousarray(solution.T)
+    return coef, 0.0 if intercepts is None else intercepts

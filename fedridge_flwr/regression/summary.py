@@ -11,7 +11,6 @@ from .._text import counted
 if TYPE_CHECKING:
     from .model import RidgeModel
 
-__all__ = ["model_repr", "model_summary"]
 
 _MOST_ROWS = 40
 # Mapped columns have no names and little meaning of their own.

@@ -26,8 +26,6 @@ from .float32 import from_compact, to_compact
 from .sufficient import SufficientStatistics
 from .triangular import fewer_numbers, from_trapezoid, to_trapezoid
 
-__all__ = ["KINDS", "Encoded", "decode", "encode", "encode_rows"]
-
 
 @dataclass(frozen=True)
 class _Kind:
@@ -89,7 +87,9 @@ def encode_rows(rows: Rows, dtype: str = "float64") -> Encoded:
     >>> few.kind, {name: array.size for name, array in few.arrays.items()}
     ('factor', {'head': 52, 'order': 51, 'factor': 101})
     """
-    if fewer_numbers(rows.n_filled, rows.n_features, rows.n_targets, dtype):
+    d, t = rows.n_features, rows.n_targets
+    # With more rows than columns no factor is smaller than the co-moments.
+    if rows.n_filled <= d + t and fewer_numbers(rows.n_filled, d, t, dtype):
         return _encoded(_TRAPEZOID[dtype], to_trapezoid(rows, dtype), rows.n_rows)
     return encode(SufficientStatistics.from_rows(rows), dtype)
 

@@ -20,8 +20,6 @@ from ..errors import StatisticsError
 from ..linalg.packed import diagonal_positions, packed_length
 from .sufficient import SufficientStatistics
 
-__all__ = ["ROUNDING", "WIRE_DTYPES", "from_compact", "to_compact"]
-
 WIRE_DTYPES = ("float64", "float32")
 ROUNDING = float(np.finfo(np.float32).eps) / 2
 _LARGEST_CORRELATION = 1 + 1e-6

@@ -11,7 +11,7 @@ from .._types import Array
 from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
 from ..linalg.packed import from_upper, upper_triangle
-from .running_total import RunningSum, check_mergeable
+from .moments import RunningSum, check_mergeable
 from .sufficient import SufficientStatistics
 from .validity import (
     LARGEST,
@@ -21,8 +21,6 @@ from .validity import (
     check_rank,
     check_symmetric,
 )
-
-__all__ = ["PlainStatistics"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

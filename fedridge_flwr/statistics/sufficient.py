@@ -16,17 +16,15 @@ from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
 from ..features import FeatureMap, map_rows
 from ..linalg.packed import diagonal_positions, from_upper
-from .moments import Moments, moments_of, remove
-from .running_total import RunningTotal, check_mergeable
+from .moments import Moments, RunningTotal, check_mergeable, moments_of, remove
 from .validity import (
     check_count,
     check_moments,
     check_packed,
     check_rank,
     check_weight,
+    refuse_negative_variances,
 )
-
-__all__ = ["SufficientStatistics"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -278,7 +276,7 @@ class SufficientStatistics(HasSchema):
             rest = self.moments
         else:
             rest = remove(self.moments, other.moments)
-            _refuse_negative_variances(rest.triangle, self.triangle, self.means.size)
+            refuse_negative_variances(rest.triangle, self.triangle, self.means.size)
         return self.of_moments(
             rest,
             count=count,
@@ -323,27 +321,27 @@ class SufficientStatistics(HasSchema):
         full.setflags(write=False)
         return full
 
-    @property
+    @cached_property
     def feature_means(self) -> Array:
         """Means of X, shape (d,)."""
         return self.means[: self.n_features]
 
-    @property
+    @cached_property
     def target_means(self) -> Array:
         """Means of Y, shape (t,)."""
         return self.means[self.n_features :]
 
-    @property
+    @cached_property
     def centred_gram(self) -> Array:
         """Centred co-moments of X, shape (d, d)."""
         return self.comoment[: self.n_features, : self.n_features]
 
-    @property
+    @cached_property
     def centred_moment(self) -> Array:
         """Centred co-moments of X with Y, shape (d, t)."""
         return self.comoment[: self.n_features, self.n_features :]
 
-    @property
+    @cached_property
     def centred_target_gram(self) -> Array:
         """Centred co-moments of Y, shape (t, t)."""
         return self.comoment[self.n_features :, self.n_features :]
@@ -369,7 +367,7 @@ class SufficientStatistics(HasSchema):
         means = self.target_means
         return self.centred_target_gram + self.total_weight * np.outer(means, means)
 
-    @property
+    @cached_property
     def variances(self) -> Array:
         """Weighted variances of the features by the total weight, shape (d,)."""
         if self.total_weight == 0.0:
@@ -500,13 +498,3 @@ def _own(part: Array) -> Array:
     while isinstance(base, np.ndarray):
         base = base.base
     return part if isinstance(base, bytes) and part.flags.aligned else part.copy()
-
-
-def _refuse_negative_variances(rest: Array, total: Array, width: int) -> None:
-    places = diagonal_positions(width)
-    if (rest[places] < -1e-9 * total[places]).any():
-        raise StatisticsError(
-            "removing these statistics leaves negative variances: "
-            "their rows were not part of the total."
-        )
-    rest[places] = np.maximum(rest[places], 0.0)

@@ -36,16 +36,6 @@ from .validity import (
     check_weight,
 )
 
-__all__ = [
-    "FACTOR_ROUNDING",
-    "WIDEST",
-    "Trapezoid",
-    "factor_bytes",
-    "fewer_numbers",
-    "from_trapezoid",
-    "to_trapezoid",
-]
-
 FACTOR_ROUNDING = 2 * ROUNDING
 """How far a correlation is off at most if the factor comes as float32.
 

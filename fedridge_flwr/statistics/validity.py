@@ -15,20 +15,6 @@ from .._types import Array
 from ..errors import StatisticsError
 from ..linalg.packed import diagonal_positions, lower_half, packed_length
 
-__all__ = [
-    "LARGEST",
-    "SMALLEST_SQUARE",
-    "check_count",
-    "check_diagonal",
-    "check_factor_rank",
-    "check_moments",
-    "check_packed",
-    "check_rank",
-    "check_sizes",
-    "check_symmetric",
-    "check_weight",
-]
-
 LARGEST = 1e150
 _ROUNDING = 1e-6
 SMALLEST_SQUARE = 1e-310
@@ -227,3 +213,14 @@ def check_packed(packed: Any, n_features: int, n_targets: int) -> Array:
     if bad:
         raise StatisticsError(f"{bad} of {expected} numbers are NaN or infinite.")
     return array
+
+
+def refuse_negative_variances(rest: Array, total: Array, width: int) -> None:
+    """Refuse what is left after removing rows that were not there; clear rounding."""
+    places = diagonal_positions(width)
+    if (rest[places] < -1e-9 * total[places]).any():
+        raise StatisticsError(
+            "removing these statistics leaves negative variances: "
+            "their rows were not part of the total."
+        )
+    rest[places] = np.maximum(rest[places], 0.0)

@@ -12,8 +12,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedridge_flwr.errors import NotEnoughClientsError
-from fedridge_flwr.flower.exchange import ask, wait_for_nodes
-from fedridge_flwr.flower.message_sizes import CountingGrid
+from fedridge_flwr.flower.exchange import CountingGrid, ask, wait_for_nodes
 
 from .cells import Cell
 from .client_app import cell_record

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedridge_flwr.flower.message_sizes import CountingGrid
+from fedridge_flwr.flower.exchange import CountingGrid
 
 from .cells import Cell, Outcome
 from .cohort import Cohort

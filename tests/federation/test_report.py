@@ -27,7 +27,7 @@ from fedridge_flwr._text import human_bytes, text_table
 from fedridge_flwr.federation.fit_run import average_evaluations
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.regression import diagnostics as spectrum
-from fedridge_flwr.regression.model import Evaluation
+from fedridge_flwr.regression.evaluation import Evaluation
 
 quantities_of = spectrum.spectrum
 

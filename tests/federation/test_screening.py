@@ -38,12 +38,12 @@ from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.features.column_moments import ColumnMoments
 from fedridge_flwr.federation import settings as settings_module
 from fedridge_flwr.federation.fit_run import FitRun
-from fedridge_flwr.federation.screening.comparison import (
+from fedridge_flwr.federation.screening.leverage import influences
+from fedridge_flwr.federation.screening.outliers import (
     TOO_FEW,
     screen,
     screen_columns,
 )
-from fedridge_flwr.federation.screening.leverage import influences
 from fedridge_flwr.federation.screening.profiles import Profile
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.multiround import Opening
@@ -397,7 +397,7 @@ def test_leaving_out_equals_the_fit_without_them(lie, seed, settings, liars):
     assert fit.model.n_clients_ == K - len(liars)
     assert fit.report.participants == alone.report.participants
     if settings.get("cv") == "clients":
-        assert set(fit.held_out()) == set(rest)
+        assert set(fit.result.selection.clients) == set(rest)
 
 
 def test_too_few_left_is_an_error_that_says_why():

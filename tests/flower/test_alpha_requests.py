@@ -28,7 +28,7 @@ from fedridge_flwr import (
     ridge_client_app,
     select_alpha,
 )
-from fedridge_flwr.flower.message_sizes import message_bytes
+from fedridge_flwr.flower.exchange import message_bytes
 
 K, D = 8, 6
 ALPHAS = [0.01, 0.1, 1.0, 10.0, 100.0]

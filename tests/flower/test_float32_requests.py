@@ -34,9 +34,9 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.federation.requests import AskStatistics
-from fedridge_flwr.flower.message_sizes import message_bytes
+from fedridge_flwr.flower.exchange import message_bytes
 from fedridge_flwr.statistics.float32 import ROUNDING
-from fedridge_flwr.statistics.running_total import RunningTotal
+from fedridge_flwr.statistics.moments import RunningTotal
 
 K, D = 8, 6
 ALPHAS = [0.01, 0.1, 1.0, 10.0, 100.0]

@@ -24,7 +24,7 @@ from fedridge_flwr import (
     ridge_client_app,
 )
 from fedridge_flwr.federation.costs import oneshot_bytes
-from fedridge_flwr.flower.message_sizes import CountingGrid
+from fedridge_flwr.flower.exchange import CountingGrid
 
 pytestmark = pytest.mark.ray
 

@@ -26,7 +26,7 @@ from fedridge_flwr import (
     RidgeClient,
     ridge_client_app,
 )
-from fedridge_flwr.flower.message_sizes import CountingGrid, message_bytes
+from fedridge_flwr.flower.exchange import CountingGrid, message_bytes
 
 K, D = 5, 40
 

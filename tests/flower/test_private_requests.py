@@ -28,7 +28,7 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.flower.message_sizes import message_bytes
+from fedridge_flwr.flower.exchange import message_bytes
 from fedridge_flwr.flower.protocol.array_records import model_arrays
 from fedridge_flwr.flower.release_memory import ReleaseMemory, forget_releases
 from fedridge_flwr.regression.leave_client_out import HeldOut

@@ -27,7 +27,7 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.flower.error_text import tidy_reason
-from fedridge_flwr.flower.message_sizes import MessageSizes, message_bytes
+from fedridge_flwr.flower.exchange import MessageSizes, message_bytes
 from fedridge_flwr.flower.protocol.array_records import (
     decode_array,
     model_arrays,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedridge_flwr.data import schema
-from fedridge_flwr.flower import strategy as server
+from fedridge_flwr.flower import exchange
 from fedridge_flwr.flower.protocol import answer_records
 from fedridge_flwr.flower.protocol import array_records as arrays
 from fedridge_flwr.multiround import opening
@@ -135,7 +135,7 @@ def _any_source(patch: pytest.MonkeyPatch) -> None:
     def by_source(self: Any, reply: Any) -> str:
         return str(reply.metadata.src_node_id)
 
-    patch.setattr(server._NodeNames, "of", by_source)
+    patch.setattr(exchange.NodeNames, "of", by_source)
 
 
 def _ledger_without_checksum(patch: pytest.MonkeyPatch) -> None:

@@ -544,7 +544,7 @@ def test_the_report_tells_how_it_went():
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"mode": "magic"}, 'mode must be one of "oneshot", "refine", "cg", "auto"'),
+        ({"mode": "magic"}, 'mode must be "oneshot", "refine", "cg" or "auto"'),
         ({"mode": "refine", "alphas": [1.0, 2.0]}, "alpha cannot be chosen with"),
         ({"mode": "cg", "cv": "gcv"}, "alpha cannot be chosen with"),
         ({"mode": "refine", "wire_dtype": "float32"}, "is for mode=.oneshot"),

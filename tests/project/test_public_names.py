@@ -124,7 +124,7 @@ def parameters(found: Any) -> set[str]:
 
 def described(name: str) -> set[str]:
     heads = re.findall(r"^(\S.*?)(?: : .*)?$", section(name, "Parameters"), re.M)
-    return {each.strip() for head in heads for each in head.split(",")}
+    return {each.strip().lstrip("*") for head in heads for each in head.split(",")}
 
 
 @pytest.mark.parametrize("name", NAMES)

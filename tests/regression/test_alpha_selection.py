@@ -26,11 +26,10 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.linalg.shifted import ShiftedSystem
+from fedridge_flwr.regression.alpha_grid import auto_alphas, check_alphas
 from fedridge_flwr.regression.alpha_selection import (
     AlphaSelection,
     GridEdgeWarning,
-    auto_alphas,
-    check_alphas,
     gcv_scores,
     select_alpha,
 )

@@ -26,7 +26,7 @@ from fedridge_flwr import (
 from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.statistics.float32 import ROUNDING, from_compact, to_compact
-from fedridge_flwr.statistics.running_total import RunningTotal
+from fedridge_flwr.statistics.moments import RunningTotal
 
 
 def there_and_back(stats: SufficientStatistics) -> SufficientStatistics:

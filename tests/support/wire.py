@@ -12,17 +12,17 @@ from fedridge_flwr.errors import ProtocolError
 from fedridge_flwr.federation.requests import Answer, AskEvaluation, AskStatistics
 from fedridge_flwr.flower.protocol import answer_records
 from fedridge_flwr.flower.protocol.answer_records import (
-    answer_content,
     answer_fields,
     error_content,
     read_evaluation,
+    reply_content,
 )
 from fedridge_flwr.flower.protocol.request_records import (
     MAP_KEY,
     PROTOCOL,
     PROTOCOL_KEY,
+    open_request,
     read_request,
-    request_config,
     request_content,
     request_parts,
 )
@@ -53,7 +53,15 @@ __all__ = [
 
 TASK_KEY, LOSSES_TASK = "fedridge-task", "held-out-losses"
 error_reply = error_content
-raise_refusal = answer_records._raise_refusal
+
+
+def raise_refusal(content: RecordDict) -> None:
+    fields = content.get("config") or {}
+    answer_records._raise_refusal(content, fields)
+
+
+def request_config(content: RecordDict) -> Mapping[str, Any]:
+    return open_request(content).config
 
 
 def train_request(
@@ -76,7 +84,7 @@ def statistics_reply(
 ) -> RecordDict:
     sent = encode(stats, dtype)
     answer = Answer(sent.kind, sent.arrays, sent.count, stats.schema)
-    return answer_content(answer, share_names)
+    return reply_content(answer, share_names)
 
 
 def schema_fields(kind: str, holder: Any, share_names: bool) -> dict[str, Any]:

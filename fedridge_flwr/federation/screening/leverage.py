@@ -30,10 +30,9 @@ from ...errors import SingularSystemError
 from ...linalg.blas import one_blas_thread
 from ...linalg.packed import diagonal_positions
 from ...regression.leave_client_out import each_rest, total_of
-from ...regression.solve import NormalEquations, normal_equations, solve_equations
+from ...regression.normal_equations import NormalEquations, normal_equations
+from ...regression.solve import solve_equations
 from ...statistics.sufficient import SufficientStatistics
-
-__all__ = ["Influence", "influences"]
 
 # Of the spread of y: no model is taken to be better than that.
 _SMALLEST_RESIDUAL = 1e-3

@@ -26,8 +26,6 @@ from ..._text import counted
 from ..._types import Array
 from ...errors import column_labels
 
-__all__ = ["Profile", "by_scale"]
-
 MEAN_LIMIT = 100.0
 SPREAD_LIMIT = 8.0
 WEIGHT_LIMIT = 1e6
@@ -74,11 +72,15 @@ class Profile:
     @classmethod
     def of(cls, part: Any) -> Profile:
         """Return the profile of a contribution, or of moments of columns."""
-        weight, means, squares = part.scale()
-        deviations = _deviations(squares, weight, means)
-        # Not the array as it came: that would keep the whole message alive.
-        own = None if means is None else means.copy()
-        return cls(weight, own, deviations, part.n_features)
+        return cls.of_scale(part.scale(), part.n_features)
+
+    @classmethod
+    def of_scale(
+        cls, scale: tuple[float, Array | None, Array], n_features: int
+    ) -> Profile:
+        """Return the profile of weight, means and sums of squared deviations."""
+        weight, means, squares = scale
+        return cls(weight, means, _deviations(squares, weight, means), n_features)
 
     def without_means(self) -> Profile:
         """Return what can be compared with (G, h)."""

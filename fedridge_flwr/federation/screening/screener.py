@@ -3,107 +3,104 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import FedRidgeError
 from ..settings import SCREENED_BYTES, FitSettings
-from .comparison import Screening, screen, screen_columns
+from .outliers import TOO_FEW, Screening, screen, screen_columns
+from .profiles import Profile
 
 if TYPE_CHECKING:
-    from ..aggregate import Aggregate
-    from ..answers import Answers
+    from ..aggregate import Aggregate, Answers
 
-__all__ = ["Screener"]
 
 _NAMED = 5
 
 
+@dataclass
 class Screener:
     """Which clients stand out so far, and which are left out for it.
 
-    Parameters
+    Attributes
     ----------
     settings : FitSettings
         Whether to compare, to leave out, and what is solved.
+    suspects : dict of str to str
+        Clients that stand out, and by what.
+    summary : str
+        What was compared, and what was not and why.
+    seconds : float
+        How long it took.
     """
 
-    def __init__(self, settings: FitSettings) -> None:
-        self._settings = settings
-        self._columns = Screening()
-        self._contributions = Screening()
-        self._left_out: dict[str, str] = {}
-        self.seconds = 0.0
+    settings: FitSettings
+    suspects: dict[str, str] = field(default_factory=dict)
+    summary: str = ""
+    seconds: float = 0.0
+    _columns: Screening = field(default_factory=Screening)
+    _left_out: dict[str, str] = field(default_factory=dict)
 
     def compare_columns(self, columns: Answers) -> None:
         """Compare the moments of columns, before a feature map is made of them."""
-        if not self._settings.screens:
+        if not self.settings.screens:
             return
         self._columns = screen_columns(
             columns.parts,
-            names=self._settings.feature_names,
+            names=self.settings.feature_names,
             already_out=len(self._left_out),
         )
         for client, reason in self._to_leave_out(self._columns).items():
             columns.reject(client, reason)
+        self._record(Screening(words=TOO_FEW))
 
-    def compare(self, aggregate: Aggregate) -> Any:
+    def compare(self, aggregate: Aggregate, total: Any) -> Any:
         """Return the total, without the clients that are to be left out."""
-        total, settings = aggregate.result(), self._settings
-        self._contributions = Screening()
-        if total is None or not settings.screens:
-            return total
-        began = time.perf_counter()
+        began, settings = time.perf_counter(), self.settings
         names: Sequence[str] | None = None
         if aggregate.feature_map is None:  # columns that a map made have no names
             names = settings.feature_names or total.schema.feature_names
-        self._contributions = screen(
-            {client: aggregate.profiles[client] for client in aggregate.participants},
+        profiles = {
+            client: Profile.of_scale(aggregate.scales[client], total.n_features)
+            for client in aggregate.participants
+        }
+        found = screen(
+            profiles,
             _parts_to_screen(aggregate, total.form),
             settings.alpha,
             names=names,
             already_out=len(self._left_out),
             **settings.options,
         )
-        out = self._to_leave_out(self._contributions)
+        out = self._to_leave_out(found)
         if out:
             aggregate.leave_out(out)
             total = aggregate.result()
+        self._record(found)
         self.seconds += time.perf_counter() - began
         return total
 
-    def suspects(self, gone: Collection[str]) -> dict[str, str]:
-        """Return who stands out and is not gone, and by what."""
-        found = self._columns.suspects | self._contributions.suspects
-        return {client: why for client, why in found.items() if client not in gone}
+    def explain(self, error: Exception, gone: Mapping[str, str]) -> Exception:
+        """Return a numerical error that names the clients that may have caused it."""
+        named = [c for c in self.suspects if c not in gone][:_NAMED]
+        if not named:
+            return error
+        kind = type(error) if isinstance(error, FedRidgeError) else FedRidgeError
+        who = "; ".join(f"client {client}: {self.suspects[client]}" for client in named)
+        return kind(
+            f"{error} It may be caused by clients that are unlike the others "
+            f'(screen="exclude" leaves them out): {who}.'
+        )
 
-    @property
-    def summary(self) -> str:
-        """What was compared, and what was not and why."""
-        found = self._contributions.words
-        if not self._columns.words:
-            return found
-        return f"{found}; their columns before: {self._columns.words}"
-
-    @contextmanager
-    def naming_suspects(self, gone: Collection[str] = ()) -> Iterator[None]:
-        """Let numerical errors name the clients that may have caused them."""
-        try:
-            yield
-        except (ArithmeticError, ValueError) as error:
-            named = list(self.suspects(gone).items())[:_NAMED]
-            if not named:
-                raise
-            kind = type(error) if isinstance(error, FedRidgeError) else FedRidgeError
-            who = "; ".join(f"client {client}: {reason}" for client, reason in named)
-            raise kind(
-                f"{error} It may be caused by clients that are unlike the others "
-                f'(screen="exclude" leaves them out): {who}.'
-            ) from error
+    def _record(self, found: Screening) -> None:
+        self.suspects = self._columns.suspects | found.suspects
+        self.summary = found.words
+        if self._columns.words:
+            self.summary += f"; their columns before: {self._columns.words}"
 
     def _to_leave_out(self, found: Screening) -> dict[str, str]:
-        if not self._settings.excludes:
+        if not self.settings.excludes:
             return {}
         out = {c: f"unlike the others: {why}" for c, why in found.excluded.items()}
         self._left_out |= out

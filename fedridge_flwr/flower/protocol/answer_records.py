@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -31,7 +31,7 @@ from ...federation.requests import (
 )
 from ...multiround import Opening
 from ...privacy.noisy_statistics import PrivateStatistics
-from ...regression.model import Evaluation
+from ...regression.evaluation import Evaluation
 from ...statistics.encoding import KINDS, decode
 from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
@@ -42,29 +42,28 @@ from .request_records import (
     MAP_KEY,
     PROTOCOL,
     PROTOCOL_KEY,
-    find_record,
 )
 
-__all__ = [
-    "answer_content",
-    "answer_fields",
-    "error_content",
-    "evaluation_content",
-    "form_of",
-    "losses_content",
-    "losses_metrics",
-    "read_answer",
-    "read_evaluation",
-    "read_fields",
-    "read_losses",
-]
-
 _NAMES, _RAW, _ERROR, _LOSSES = "feature-names", "n-features-in", "error", "losses"
+_Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _LARGEST_COUNT = 2**53
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
 _ONE_ROW = 1e-6
+
+
+def _find(content: RecordDict, kind: type[_Record], *keys: str) -> _Record | None:
+    """Return the first record of this kind under one of these keys."""
+    # Flower's `config_records` and the like make a new dictionary for every look.
+    for key in keys:
+        record = content.get(key)
+        if isinstance(record, kind):
+            return record
+    return None
+
+
+_Reply: TypeAlias = Answer | Evaluation | Losses
 
 
 # ---- the client writes --------------------------------------------------------------
@@ -91,17 +90,6 @@ def answer_fields(answer: Answer, share_names: bool) -> dict[str, bool | int | s
     return fields
 
 
-def answer_content(answer: Answer, share_names: bool) -> RecordDict:
-    """Return an answer for the message API."""
-    return RecordDict(
-        {
-            "arrays": array_record(answer.arrays),
-            "metrics": MetricRecord({"num-examples": answer.count}),
-            "config": ConfigRecord(dict(answer_fields(answer, share_names))),
-        }
-    )
-
-
 def error_content(reason: str) -> RecordDict:
     """Return a refusal as readable content instead of a traceback."""
     return RecordDict(
@@ -109,19 +97,24 @@ def error_content(reason: str) -> RecordDict:
     )
 
 
-def evaluation_content(evaluation: Evaluation) -> RecordDict:
-    """Return an evaluation for the message API."""
-    mse, r2, n_rows = evaluation
-    return RecordDict(
-        {"metrics": MetricRecord({"num-examples": n_rows, "mse": mse, "r2": r2})}
-    )
-
-
-def losses_content(losses: Losses) -> RecordDict:
-    """Return losses for the message API: one number per candidate."""
-    values, n_rows = losses
-    metrics = MetricRecord({"num-examples": n_rows, _LOSSES: values.tolist()})
-    return RecordDict({"metrics": metrics})
+def reply_content(
+    answer: Answer | Evaluation | Losses, share_names: bool
+) -> RecordDict:
+    """Return an answer for the message API."""
+    if isinstance(answer, Answer):
+        metrics: dict[str, Any] = {"num-examples": answer.count}
+        content: dict[str, Any] = {
+            "arrays": array_record(answer.arrays),
+            "config": ConfigRecord(dict(answer_fields(answer, share_names))),
+        }
+    else:
+        content = {}
+        metrics = {"num-examples": answer.n_rows}
+        if isinstance(answer, Losses):
+            metrics[_LOSSES] = answer.values.tolist()
+        else:
+            metrics |= {"mse": answer.mse, "r2": answer.r2}
+    return RecordDict({**content, "metrics": MetricRecord(metrics)})
 
 
 def losses_metrics(losses: Losses) -> dict[str, bytes]:
@@ -143,19 +136,18 @@ def read_answer(content: RecordDict, request: Request) -> Any:
 
     That is a contribution, losses or an evaluation, by what was asked.
     """
-    _raise_refusal(content)
+    keys = ("config", "fitres.metrics")
+    fields: Mapping[str, Any] = _find(content, ConfigRecord, *keys) or {}
+    _raise_refusal(content, fields)
     if request.task == AskEvaluation.task:
         return read_evaluation(content)
     if isinstance(request, AskLosses):
         return read_losses(content, len(request.models.coef))
-    fields: Mapping[str, Any] = (
-        find_record(content, ConfigRecord, "config", "fitres.metrics") or {}
-    )
-    arrays = find_record(content, ArrayRecord, "arrays", "fitres.parameters")
+    arrays = _find(content, ArrayRecord, "arrays", "fitres.parameters")
     if arrays is None:
         raise ProtocolError("the answer has no arrays.")
     keys = ("metrics", "fitres.num_examples")
-    metrics: Mapping[str, Any] = find_record(content, MetricRecord, *keys) or {}
+    metrics: Mapping[str, Any] = _find(content, MetricRecord, *keys) or {}
     count = metrics.get("num-examples", metrics.get("num_examples"))
     return read_fields(fields, decode_arrays(arrays), count, request)
 
@@ -344,23 +336,22 @@ def _check_count(count: Any) -> int:
     return count
 
 
-def _raise_refusal(content: RecordDict) -> None:
-    fields = find_record(content, ConfigRecord, "config")
-    if fields is not None and _ERROR in fields:
-        raise ProtocolError(one_line(fields[_ERROR]) or "no reason given")
-    for key in ("fitres.status", "evaluateres.status"):
-        status = find_record(content, ConfigRecord, key)
-        if status is not None and status.get("code", 0) != 0:
-            reason = one_line(status.get("message", ""))
-            raise ProtocolError(reason or "no reason given")
+def _raise_refusal(content: RecordDict, fields: Mapping[str, Any]) -> None:
+    """Raise the reason that a client gives for not answering."""
+    keys = ("fitres.status", "evaluateres.status")
+    status: Mapping[str, Any] = _find(content, ConfigRecord, *keys) or {}
+    refused = status.get("code", 0) != 0
+    if _ERROR in fields or refused:
+        reason = status.get("message", "") if refused else fields[_ERROR]
+        raise ProtocolError(one_line(reason) or "no reason given")
 
 
 def read_losses(content: RecordDict, expected: int) -> Array:
     """Return the losses in an answer of either form, or raise what is wrong."""
-    metrics: Mapping[str, Any] = find_record(content, MetricRecord, "metrics") or {}
+    metrics: Mapping[str, Any] = _find(content, MetricRecord, "metrics") or {}
     found = metrics.get(_LOSSES)
     if found is None:
-        older = find_record(content, ConfigRecord, "evaluateres.metrics")
+        older = _find(content, ConfigRecord, "evaluateres.metrics")
         legacy: Mapping[str, Any] = older or {}
         data = legacy.get(_LOSSES)
         if not isinstance(data, bytes) or len(data) % 8:
@@ -383,8 +374,8 @@ def read_evaluation(content: RecordDict) -> Evaluation:
     """
     found: dict[str, Any] = {}
     for key in ("evaluateres.num_examples", "evaluateres.loss", "metrics"):
-        found.update(find_record(content, MetricRecord, key) or {})
-    found.update(find_record(content, ConfigRecord, "evaluateres.metrics") or {})
+        found.update(_find(content, MetricRecord, key) or {})
+    found.update(_find(content, ConfigRecord, "evaluateres.metrics") or {})
     count = _check_count(found.get("num-examples", found.get("num_examples")))
     mse: Any = found.get("mse", found.get("loss"))
     if not _is_number(mse) or not 0 <= mse <= _LARGEST_FLOAT:

@@ -18,16 +18,6 @@ from ...regression.leave_client_out import HeldOut
 from ...regression.model import RidgeModel
 from ..error_text import one_line
 
-__all__ = [
-    "array_record",
-    "decode_array",
-    "decode_arrays",
-    "held_out_arrays",
-    "held_out_from_arrays",
-    "model_arrays",
-    "model_from_arrays",
-]
-
 _MAGIC = b"\x93NUMPY"
 _LENGTH_BYTES = {b"\x01\x00": 2, b"\x02\x00": 4}
 _LONGEST_HEADER = 1024

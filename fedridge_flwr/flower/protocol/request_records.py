@@ -8,10 +8,10 @@ answers in the form it was asked in.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.common import Parameters
 from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
 from numpy.typing import NDArray
@@ -44,24 +44,6 @@ from .array_records import (
     model_from_arrays,
 )
 
-__all__ = [
-    "FEATURE_HASH_KEY",
-    "FORMS",
-    "MAP_KEY",
-    "PRIVATE_PROTOCOL",
-    "PROTOCOL",
-    "PROTOCOL_KEY",
-    "asks_for_losses",
-    "check_protocol",
-    "find_record",
-    "is_legacy_request",
-    "is_private",
-    "read_request",
-    "request_config",
-    "request_content",
-    "request_parts",
-]
-
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
 PRIVATE_PROTOCOL = 2
@@ -73,6 +55,9 @@ _KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL)
 FORMS = ("both", "message", "legacy")
 """In which API a request is written: in both as long as the client's is not known."""
 
+FIT_KEY = "fedridge-fit"
+"""Name of a fit that takes several rounds: the same name is about the same rows."""
+
 FEATURE_HASH_KEY = "feature-hash"
 MAP_KEY = "feature-map"
 _TASK, _LOSSES = "fedridge-task", "held-out-losses"
@@ -82,17 +67,6 @@ _ROUND, _CLIP = "release-round", "release-clip"
 _LARGEST = 1e200
 _LARGEST_COEF = 1e100
 _NO_ARRAYS = Parameters(tensors=[], tensor_type="numpy.ndarray")
-_Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
-
-
-def find_record(content: RecordDict, kind: type[_Record], *keys: str) -> _Record | None:
-    """Return the first record of this kind under one of these keys."""
-    # Flower's `config_records` and the like make a new dictionary for every look.
-    for key in keys:
-        record = content.get(key)
-        if isinstance(record, kind):
-            return record
-    return None
 
 
 # ---- the server writes --------------------------------------------------------------
@@ -190,15 +164,29 @@ def request_content(
 # ---- the client reads ---------------------------------------------------------------
 
 
-def is_legacy_request(content: RecordDict) -> bool:
-    """Whether only the older form is there, so the answer must have it too."""
-    return find_record(content, ConfigRecord, "config") is None
+class Asked(NamedTuple):
+    """The parts of a request; `is_legacy` if only the older form is there."""
+
+    config: Mapping[str, Any]
+    arrays: ArrayRecord
+    is_legacy: bool
 
 
-def request_config(content: RecordDict) -> Mapping[str, Any]:
-    """Return the configuration of a request of either form."""
-    keys = ("config", "fitins.config", "evaluateins.config")
-    return find_record(content, ConfigRecord, *keys) or {}
+def open_request(content: RecordDict) -> Asked:
+    """Return the parts of a request in the form that its answer must have."""
+    config, arrays = content.get("config"), content.get("arrays")
+    is_legacy = not isinstance(config, ConfigRecord)
+    if is_legacy:
+        form = "fitins" if "fitins.config" in content else "evaluateins"
+        config, arrays = (
+            content.get(f"{form}.config"),
+            content.get(f"{form}.parameters"),
+        )
+    return Asked(
+        config if isinstance(config, ConfigRecord) else {},
+        arrays if isinstance(arrays, ArrayRecord) else ArrayRecord(),
+        is_legacy,
+    )
 
 
 def is_private(config: Mapping[str, Any]) -> bool:

@@ -10,8 +10,6 @@ import numpy as np
 from ..._types import Array
 from ..denoising import contracted, denoised_eigenvalues, scatter_beyond_noise
 
-__all__ = ["SEEN", "Curvature", "relative_curvature"]
-
 # Standard errors of noise beyond which a signal counts as seen.
 SEEN = 3.0
 # Curvature that the noise of G hides is taken to be no less than 0.3 of the mean.

@@ -23,8 +23,6 @@ from ..noisy_statistics import PrivateStatistics
 from .curvature import SEEN, Curvature, relative_curvature
 from .scale import Scale, unclipped
 
-__all__ = ["ResidualRefinement", "first_clip"]
-
 # The clip in units of the residual scale. Noise per unit of signal is least for a clip
 # of zero and 0.5% more at 0.15, where the cosines can still be counted ...
 _NARROW = 0.15

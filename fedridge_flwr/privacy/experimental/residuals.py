@@ -18,8 +18,6 @@ import numpy as np
 from ..._types import Array
 from ..clipping import LENGTH, Bounds, GridRows
 
-__all__ = ["residual_sums"]
-
 # Coefficients are rounded to whole numbers, so that predictions are exact integers:
 # 2^20 for a row times 2^32 for the coefficients is below 2^53.
 _COEF_LENGTH = 2.0**32

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Scale", "unclipped"]
-
 # Before any answer the scale is known within a factor e. It may drift by 5% per round
 # unforeseen; one round never quarters it more than once, so that one lucky answer
 # cannot close the clip.

@@ -26,8 +26,6 @@ from ...statistics.sufficient import SufficientStatistics
 from .leverage import Influence, influences
 from .profiles import Profile, by_scale
 
-__all__ = ["SCREENS", "TOO_FEW", "Screening", "screen", "screen_columns"]
-
 SCREENS = ("report", "exclude", "off")
 FEWEST = 4
 TOO_FEW = f"too few clients to compare (at least {FEWEST} with rows are needed)"

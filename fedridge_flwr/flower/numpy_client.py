@@ -1,0 +1,202 @@
+"""`RidgeClient`: the client of the older API, for apps that have a client_fn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flwr.app import Context
+from flwr.client import Client, NumPyClient
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes
+from numpy.typing import NDArray
+
+from .._checks import check_whole
+from ..data.rows import check_rows
+from ..errors import PrivacyError
+from ..features import FeatureMap, check_permission
+from ..federation.requests import AskEvaluation, AskStatistics
+from ..federation.respond import Guards
+from ..privacy.ledger import PrivacyLedger
+from ..privacy.policy import PrivacyPolicy
+from ..statistics.sufficient import SufficientStatistics
+from .client import Site, as_rows, evaluate_arrays, evaluate_result, fit_result
+from .protocol.answer_records import answer_fields
+from .release_memory import ClientName, PrivacyTerms
+
+
+class RidgeClient(NumPyClient):
+    """A NumPyClient that sends its sufficient statistics once.
+
+    For apps that have a ``client_fn``; it answers `FedRidge` and `LegacyFedRidge`.
+
+    Parameters
+    ----------
+    X, y : array-like
+        This client's rows, as `SufficientStatistics.from_data` takes them.
+    eval_data : tuple, optional
+        Evaluation rows (X, y) or (X, y, sample_weight); by default the training rows.
+    sample_weight : array-like, optional
+        Non-negative weights.
+    min_rows : int
+        With fewer rows the client declines.
+    share_feature_names : bool
+        Send column names in clear and not only their hash.
+    feature_maps : sequence of FeatureMap, optional
+        As in `ridge_client_app`.
+    context : Context, optional
+        The context that ``client_fn`` gets; private requests need it, since a release
+        is remembered there.
+    privacy_policy, privacy_ledger, client_name
+        As in `ridge_client_app`.
+
+    Raises
+    ------
+    PrivacyError
+        If there is a policy or a ledger and no context.
+    DataError
+        If `eval_data` is not as it should be. The training rows are checked when they
+        are asked for, so that the server hears of it.
+
+    Notes
+    -----
+    What a ``client_fn`` raises before there is a client, Flower sends to the server
+    with its message. `ridge_client_app` keeps the message, and answers both strategies.
+
+    Examples
+    --------
+    In an app, ``client_fn`` returns ``RidgeClient(X, y).to_client()``; `LegacyFedRidge`
+    has the whole path, server and simulation included. What such a client sends:
+
+    >>> from fedridge_flwr import RidgeClient
+    >>> client = RidgeClient([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
+    >>> arrays, num_examples, fields = client.fit([], {})
+    >>> arrays[0].tolist(), num_examples
+    ([3.0, 1.0, 3.0, 2.0, 4.0, 8.0], 3)
+
+    These are weight, means and co-moments (`SufficientStatistics.to_array`). Of one row
+    they would be the row, so it is refused:
+
+    >>> RidgeClient([[0.0]], [1.0]).fit([], {})
+    Traceback (most recent call last):
+    fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=2.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        eval_data: tuple[Any, ...] | None = None,
+        *,
+        sample_weight: Any = None,
+        min_rows: int = 2,
+        share_feature_names: bool = False,
+        feature_maps: Sequence[FeatureMap] | None = None,
+        context: Context | None = None,
+        privacy_policy: PrivacyPolicy | None = None,
+        privacy_ledger: PrivacyLedger | None = None,
+        client_name: ClientName | None = None,
+    ) -> None:
+        train = (X, y, sample_weight)
+        evaluation = train if eval_data is None else as_rows(eval_data, "eval_data")
+        check_whole("min_rows", min_rows)
+        allowed = None if feature_maps is None else check_permission(feature_maps)
+        private_only = privacy_policy is not None or privacy_ledger is not None
+        if context is None and private_only:
+            raise PrivacyError(
+                "privacy_policy and privacy_ledger need context=context, which "
+                "client_fn(context) receives: releases are remembered there."
+            )
+        self._rows = train
+        curator = None
+        if context is not None or private_only:
+            terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
+            curator = None if context is None else terms.curator(context)
+        guards = Guards(min_rows, allowed, curator)
+        self._site = Site(
+            load=lambda request, _: (
+                evaluation if request.task == AskEvaluation.task else train
+            ),
+            guards=lambda private: guards,
+            share_names=share_feature_names,
+            private_only=private_only,
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Number of training rows."""
+        return check_rows(*self._rows).n_rows
+
+    def statistics(self) -> SufficientStatistics:
+        """Return the statistics of the training rows, if there are enough rows.
+
+        Raises
+        ------
+        DataError
+            If there are fewer than `min_rows`, or the rows are not valid.
+        PrivacyError
+            If the client's policy grants private releases only.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import RidgeClient
+        >>> RidgeClient([[0.0], [1.0]], [1.0, 3.0]).statistics()
+        SufficientStatistics(2 rows, 1 feature, 1 target)
+        """
+        guards, rows = self._site.guards(False), check_rows(*self._rows)
+        guards.check_request(AskStatistics())
+        guards.check_rows(rows)
+        return SufficientStatistics.from_rows(rows)
+
+    def fit(
+        self, parameters: list[NDArray[Any]], config: dict[str, Any]
+    ) -> tuple[list[NDArray[Any]], int, dict[str, Any]]:
+        """Return the packed statistics, the number of rows, and what they are.
+
+        A private release counts as one example, whatever the number of rows.
+
+        Parameters
+        ----------
+        parameters : list of ndarray
+            What the strategy sends: nothing in one round, vectors in several.
+        config : dict
+            What it asks for; empty means full statistics.
+        """
+        answer = self._site.respond(config, parameters)
+        fields = answer_fields(answer, self._site.share_names)
+        return list(answer.arrays.values()), answer.count, dict(fields)
+
+    def evaluate(
+        self, parameters: list[NDArray[Any]], config: dict[str, Any]
+    ) -> tuple[float, int, dict[str, Any]]:
+        """Return the mean squared error, the number of rows, and MSE and R².
+
+        Asked for held-out losses, return those instead.
+
+        Parameters
+        ----------
+        parameters : list of ndarray
+            ``[coef, intercept]`` of the model.
+        config : dict
+            What the strategy sends along.
+        """
+        return evaluate_arrays(self._site, config, parameters)
+
+    def to_client(self) -> Client:
+        """Return a Flower client that answers with a reason where it cannot fit.
+
+        That is what ``client_fn`` has to return.
+        """
+        return _StatusClient(self._site)
+
+
+class _StatusClient(Client):
+    """Turn errors of a `RidgeClient` into a Status that the server can read."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def fit(self, ins: FitIns) -> FitRes:
+        return fit_result(self._site, ins)
+
+    def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
+        return evaluate_result(self._site, ins)
