@@ -4,8 +4,6 @@ Every client turns its rows into one small symmetric matrix and sends it once; t
 server adds the matrices up and solves. The answer is the centralized ridge solution.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any

@@ -4,8 +4,6 @@ Each returns the value in the type it should have, or raises "X must be ..., got
 `error` is the class to raise, for callers whose errors have a class of their own.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Files and JSON of any origin, read without trust."""
 
-from __future__ import annotations
-
 import json
 import math
 import stat

@@ -1,7 +1,5 @@
 """Numbers, sizes and tables as readable text."""
 
-from __future__ import annotations
-
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun.

@@ -1,7 +1,5 @@
 """Type aliases that every room shares."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Errors and warnings that say what was wrong, where, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 __all__ = [

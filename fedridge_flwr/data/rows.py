@@ -5,8 +5,6 @@ matrices all become a `Rows`; whoever needs the numbers asks for one block of ro
 at a time, so no copy of the whole is ever made.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass

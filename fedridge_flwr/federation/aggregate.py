@@ -6,8 +6,6 @@ beforehand: contributions are added up per schema, and the schema of most client
 A client with other columns, even one that answers first, cannot exclude the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias

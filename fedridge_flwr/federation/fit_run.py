@@ -1,7 +1,5 @@
 """`FitRun`: one fit as an adapter drives it, round by round, to model and report."""
 
-from __future__ import annotations
-
 import math
 import secrets
 import time

@@ -1,7 +1,5 @@
 """One contribution from every client, through a feature map that all agree on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ A client that drops out, or whose answer cannot be right, is taken out again wit
 sent; the others go on from where they are.
 """
 
-from __future__ import annotations
-
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

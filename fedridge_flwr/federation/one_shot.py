@@ -1,7 +1,5 @@
 """The fit in one round: every client's statistics, added up and solved."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

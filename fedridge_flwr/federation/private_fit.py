@@ -1,7 +1,5 @@
 """Private fits: noisy sums only, in one round or refined over several."""
 
-from __future__ import annotations
-
 import secrets
 import warnings
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What a server can ask its clients for, and what an answer consists of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """`respond`: a client's answer to a request, from its rows and its guards alone."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

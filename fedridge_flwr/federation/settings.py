@@ -1,7 +1,5 @@
 """`FitSettings`: what to solve, from how many clients, in which way."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The only room that imports Flower: records to statistics, and back."""
 
-from __future__ import annotations
-
 from .client import ridge_client_app
 from .legacy_strategy import LegacyFedRidge
 from .numpy_client import RidgeClient

@@ -1,7 +1,5 @@
 """What both strategies share: the fit they drive, its results, and its log."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """`ridge_client_app`: answers messages of both APIs by `respond`, errors as reasons."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import uuid

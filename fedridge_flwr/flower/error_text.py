@@ -1,7 +1,5 @@
 """Errors on their way between client and server, each as one readable line."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from types import FrameType

@@ -1,7 +1,5 @@
 """Messages on their way: waiting for nodes, asking them, counting the bytes."""
 
-from __future__ import annotations
-
 import logging
 import random
 import time

@@ -1,7 +1,5 @@
 """`RidgeClient`: the client of the older API, for apps that have a client_fn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A client's memory of its private releases, in Flower's state of the node."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass

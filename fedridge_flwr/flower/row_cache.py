@@ -1,7 +1,5 @@
 """Rows kept between the rounds of a fit, so that load_data is called once."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any

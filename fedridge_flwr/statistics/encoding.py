@@ -10,8 +10,6 @@ kind               arrays                              sent where
 =================  ==================================  ========================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

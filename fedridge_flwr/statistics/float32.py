@@ -6,8 +6,6 @@ to 6e-8 whatever the units of the columns. Weight, means and variances stay floa
 features shifted by 1e6 or scaled by 1e30 lose no more than others.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ they are R'R of an upper trapezoid R of n - 1 rows, which has fewer numbers than
 triangle of R'R.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What second moments of real rows always satisfy, whoever computed them."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any

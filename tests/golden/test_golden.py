@@ -37,7 +37,7 @@ from scenarios import (
 )
 from sklearn.linear_model import Ridge
 
-from fedridge_flwr import PrivacyError, PrivacyLedger, RidgeModel
+from fedridge_flwr import FitReport, PrivacyError, PrivacyLedger, RidgeModel
 
 EXACT = 1e-12
 # Recorded products answer the directions of the recorded run. A server whose numbers
@@ -315,6 +315,16 @@ def test_models_of_0_1_0_are_read_and_predict_the_same(name: str) -> None:
     assert model.n_rows_ == expected["n_rows"]
     assert model.alpha_chosen_by == expected["alpha_chosen_by"]
     assert (model.privacy_ is not None) == SCENARIOS[name].private
+
+
+REPORT_FILES = sorted(FILES.glob("report-*.json"))
+
+
+@pytest.mark.parametrize("file", REPORT_FILES, ids=lambda file: file.stem)
+def test_reports_of_0_1_0_are_read(file: Path) -> None:
+    report = FitReport.load(file)
+    agree(json.loads(report.to_json()), read(file), 0.0)
+    assert str(report.n_features) in str(report)
 
 
 @pytest.mark.parametrize("name", MODELS)

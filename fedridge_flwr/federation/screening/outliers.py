@@ -13,8 +13,6 @@ must not stand out by the one, nor a tiny site by the other. Whoever fails the f
 question is not there for the second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Answers as Flower records, and back; whatever arrives is checked before use."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Arrays on the wire: decoded without trust, and models as records of arrays."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

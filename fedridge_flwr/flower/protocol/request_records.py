@@ -5,8 +5,6 @@ A request carries both forms at once, ``config`` for message-API clients and
 answers in the form it was asked in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
