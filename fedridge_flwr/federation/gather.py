@@ -162,7 +162,8 @@ def too_few(answers: Answers, settings: FitSettings) -> NotEnoughClientsError:
         lines.append(f"  client {client}: {reason}")
     if len(failures) > 10:
         lines.append(f"  ... and {len(failures) - 10} more")
-    if failures and set(failures) <= answers.crashed:
+    nobody = failures and not answers.participants
+    if nobody and set(failures) <= answers.crashed:
         lines.append(
             "  No client understood the request: is their app ridge_client_app("
             "load_data), or a RidgeClient?"
