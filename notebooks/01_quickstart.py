@@ -12,11 +12,12 @@
 # ---
 
 # %% [markdown]
-# # One exact round, next to FedAvg
+# # One exact round, compared with FedAvg
 #
-# Ten hospitals hold rows of scikit-learn's diabetes data. Nobody may pool them. We fit
-# ridge regression over all of them in **one** round of Flower, compare it with
-# scikit-learn on the pooled rows, and let Flower's own FedAvg try for thirty rounds.
+# Ten hospitals hold rows of scikit-learn's diabetes data. The rows may not be pooled.
+# We fit ridge regression over all of them in **one** round of Flower, compare the
+# result with scikit-learn on the pooled rows, and run Flower's own FedAvg for thirty
+# rounds.
 
 # %%
 import logging
@@ -41,8 +42,8 @@ CLIENTS, ROUNDS, ALPHA = 10, 30, 1.0
 # %% [markdown]
 # ## What a client sends
 #
-# Its rows become one small symmetric matrix. Statistics of parts add up to the
-# statistics of the whole; that is all there is to it.
+# A client turns its rows into one small symmetric matrix. The statistics of parts add
+# up to the statistics of the whole. This is the entire method.
 
 
 # %%
@@ -65,9 +66,9 @@ print(f"largest difference to scikit-learn's coefficients: {gap:.0e}")
 # %% [markdown]
 # ## The same in Flower
 #
-# `load_data` is the only thing a client has to bring. With it, one line makes a
-# ClientApp. (`share_feature_names` lets column names travel, for a readable summary; by
-# default only a hash does.)
+# A client only needs `load_data`. One line turns it into a ClientApp.
+# (`share_feature_names` sends column names, for a readable summary; by default only a
+# hash is sent.)
 
 
 # %%
@@ -81,9 +82,9 @@ def load_data(context: Context):
 ridge_app = ridge_client_app(load_data, share_feature_names=True)
 
 # %% [markdown]
-# For the comparison the same clients also do gradient steps for FedAvg. It gets the
-# same objective (alpha over the number of all rows) and a step of 1/L, which is safe
-# and which nobody would know beforehand.
+# For the comparison the same clients also take gradient steps for FedAvg. FedAvg gets
+# the same objective (alpha divided by the number of all rows) and a step of 1/L. This
+# step is safe, but in practice nobody knows it beforehand.
 
 
 # %%
@@ -112,8 +113,8 @@ def train(message: Message, context: Context) -> Message:
 
 
 # %% [markdown]
-# The server. FedRidge stands where FedAvg stands. (FedAvg goes first here, and pays for
-# the start of Ray, so that the seconds in FedRidge's report are those of a round.)
+# The server. FedRidge replaces FedAvg. (FedAvg runs first here and includes the start
+# of Ray, so that the seconds in FedRidge's report are those of one round.)
 
 # %%
 strategy = FedRidge(alpha=ALPHA, min_available_nodes=CLIENTS)
@@ -157,7 +158,7 @@ run_simulation(
 )
 
 # %% [markdown]
-# ## The answer
+# ## The result
 
 # %%
 print(strategy.model_.summary())
@@ -193,15 +194,15 @@ assert r2_by_round[5] > strategy.model_.r2_ - 0.01
 print(f"correlation of the columns s1 and s2: {X.corr().loc['s1', 's2']:.2f}")
 
 # %% [markdown]
-# To be fair: FedAvg's *predictions* are nearly as good after a few rounds. Its
-# *coefficients* are still far off. Some columns nearly repeat others, and gradient
-# descent is slow to tell them apart; a direct solution does not mind. Whoever reads
-# coefficients will notice.
+# FedAvg's *predictions* are nearly as good after a few rounds. Its *coefficients* are
+# still far off. Some columns are nearly linear combinations of others, and gradient
+# descent is slow to separate them. A direct solution is not affected. The difference
+# matters if you interpret coefficients.
 #
-# ## For free afterwards
+# ## Solve again without another round
 #
-# The total stays in `strategy.statistics_`. Another alpha, or no intercept, needs no
-# other round.
+# The total is kept in `strategy.statistics_`. Another alpha, or no intercept, needs no
+# further round.
 
 # %%
 for alpha in (0.0, 10.0, 100.0):
@@ -211,7 +212,7 @@ for alpha in (0.0, 10.0, 100.0):
     print(f"alpha {alpha:5}   R² on the training rows: {again.r2_:.4f}")
 
 # %% [markdown]
-# The model predicts like scikit-learn's, and becomes one.
+# The model predicts like scikit-learn's, and converts to one.
 
 # %%
 assert np.allclose(strategy.model_.predict(X), pooled.predict(X), rtol=1e-12)
@@ -224,8 +225,8 @@ print(strategy.model_.to_sklearn(), strategy.model_)
 #   that differ, and clients that fail.
 # - [03_choosing_alpha.ipynb](03_choosing_alpha.ipynb): alpha by cross-validation,
 #   without another round.
-# - [04_privacy.ipynb](04_privacy.ipynb): a guarantee for every row, and its price.
+# - [04_privacy.ipynb](04_privacy.ipynb): a guarantee for every row, and its cost.
 # - [05_high_dimension_and_kernels.ipynb](05_high_dimension_and_kernels.ipynb): many
-#   features, and models that are not linear.
-# - [An app you have](../docs/how-to/existing-app.md): your FedAvg app, converted by a
-#   diff. [Deployment](../docs/how-to/deployment.md): from here to real sites.
+#   features, and nonlinear models.
+# - [Existing apps](../docs/how-to/existing-app.md): the diff for your FedAvg app.
+#   [Deployment](../docs/how-to/deployment.md): run it at real sites.

@@ -14,12 +14,12 @@
 # %% [markdown]
 # # Clients that differ, and clients that fail
 #
-# Two things make federated learning hard: clients are not alike, and some of them do
-# not answer. This notebook shows what either does to Flower's FedAvg, and to FedRidge.
+# Two things make federated learning hard: clients differ, and some of them do not
+# answer. This notebook shows how both affect Flower's FedAvg and FedRidge.
 #
-# The short answer: FedRidge adds up sums over rows. A sum does not care at whose place
-# a row lies. So the model equals pooled ridge regression on the rows of whoever
-# answered, and it is known who that was.
+# In short: FedRidge adds up sums over rows. A sum does not depend on which client holds
+# a row. So the model equals pooled ridge regression on the rows of the clients that
+# answered, and the report lists these clients.
 
 # %%
 import logging
@@ -59,11 +59,11 @@ CLINICS, FEATURES, ROUNDS, ALPHA = 10, 10, 16, 1.0
 # %% [markdown]
 # ## Three federations
 #
-# Ten clinics, ten features, and one rule that holds everywhere. It is almost linear:
-# there is a square in it, as there usually is something.
+# Ten clinics, ten features, and one relation that holds at all of them. It is almost
+# linear: it contains a square, as real relations usually do.
 #
 # - **alike**: every clinic draws its patients from the same population.
-# - **shifted**: every clinic has patients of its own kind. Means and spreads differ.
+# - **shifted**: every clinic has a different population. Means and spreads differ.
 # - **partial**: every clinic leaves three of the ten features unmeasured, and writes
 #   the population mean, zero, in their place.
 
@@ -102,21 +102,22 @@ figure.colorbar(image, ax=axes, label="mean at the clinic", shrink=0.85, extend=
 plt.show()
 
 # %% [markdown]
-# Grey is what a clinic does not measure.
+# Grey marks features that a clinic does not measure.
 #
 # ## Clients that answer both strategies
 #
-# FedRidge needs nothing but `load_data`. FedAvg needs gradient steps, and we are fair
-# to it:
+# FedRidge only needs `load_data`. FedAvg needs gradient steps, and the comparison is
+# fair to it:
 #
-# - it minimises the same objective: its penalty is alpha over the number of all rows;
-# - its step is 1/L, L being the largest curvature at any clinic, which is safe
-#   everywhere. We look at everybody's rows to find it. In a real federation you would
-#   search for it, and pay for the search.
+# - it minimises the same objective: its penalty is alpha divided by the number of all
+#   rows;
+# - its step is 1/L, where L is the largest curvature at any clinic. This step is safe
+#   everywhere. We look at the rows of all clinics to find it. In a real federation you
+#   would have to search for it.
 #
 # Two more federations have the rows of *partial*, and clinics that fail. In **dropout**
-# three clinics are gone, each in its own way. In **flaky** every clinic is offline in
-# three rounds out of ten.
+# three clinics are missing, each for a different reason. In **flaky** every clinic is
+# offline in three rounds out of ten.
 
 # %%
 GONE = (2, 5, 7)
@@ -164,8 +165,8 @@ def train(message: Message, context: Context) -> Message:
 # %% [markdown]
 # ## One server for everything
 #
-# FedAvg is Flower's own class. After each round we note how far its coefficients are
-# from scikit-learn's on the pooled rows.
+# FedAvg is Flower's own class. After each round we record the distance between its
+# coefficients and scikit-learn's on the pooled rows.
 
 
 # %%
@@ -305,29 +306,29 @@ for axis in (above, below):
 plt.show()
 
 # %% [markdown]
-# **Where clients are alike, FedAvg is fine.** It comes within a percent of the pooled
+# **If clients are alike, FedAvg works well.** It comes within a percent of the pooled
 # coefficients in a few rounds, and its predictions are as good.
 #
-# **Where clients differ, it stops at another place.** In its five local steps every
-# clinic walks towards the best model for its own rows. Clinics with other patients, or
-# with other features, walk elsewhere. The average of such walks does not lead to the
-# pooled model, and more rounds do not help. This is called client drift.
+# **If clients differ, it converges to a different point.** In its five local steps
+# every clinic moves towards the best model for its own rows. Clinics with other
+# patients, or with other features, move in other directions. Their average does not
+# lead to the pooled model, and more rounds do not help. This is called client drift.
 #
-# **It is slower, too,** where patients are shifted: one step has to suit all clinics,
-# and is as short as the most extreme one demands.
+# **It is also slower** if populations are shifted: one step size has to suit all
+# clinics, so the most extreme clinic determines it.
 #
-# To be fair: drift has a cure, the dashed line. One local step a round is plain
-# gradient descent and goes to the right place, in more rounds. And coefficients suffer
-# more than predictions: look at R². If you only need predictions at the same clinics,
-# FedAvg may do.
+# Drift can be avoided, as the dashed line shows. One local step per round is plain
+# gradient descent. It converges to the right point, in more rounds. Coefficients are
+# affected more than predictions: look at R². If you only need predictions at the same
+# clinics, FedAvg may be sufficient.
 #
-# FedRidge has no steps to tune and nothing to drift. Rows that differ only make its
-# sums richer.
+# FedRidge has no steps to tune, and no drift. Differences between clients only add
+# information to its sums.
 
 # %% [markdown]
 # ## Clients that fail
 #
-# Three clinics did not answer: one said why, one crashed, one was too slow for the
+# Three clinics did not contribute: one sent a reason, one crashed, one exceeded the
 # timeout of three seconds.
 
 # %%
@@ -335,11 +336,12 @@ strategy = ridge["dropout"]
 print(strategy.report_)
 
 # %% [markdown]
-# Clients go by Flower's node ids. What a client wants the server to know, it says in a
-# `DataError`. Of any other exception in `load_data` only type and line travel, because
-# messages may quote data: the path of that file stays in the clinic's own log.
+# Clients are identified by Flower's node ids. A client sends the server a reason by
+# raising a `DataError`. For any other exception in `load_data` only type and line are
+# sent, because messages may quote data: the path of that file stays in the clinic's own
+# log.
 #
-# The model is exactly that of the seven others.
+# The model is exact for the other seven.
 
 # %%
 survivors = pooled_ridge("dropout", still_there)
@@ -352,16 +354,16 @@ assert len(strategy.report_.failures) == len(GONE)
 assert "patients.csv" not in str(strategy.report_)
 
 # %% [markdown]
-# If the model must not go without anybody, say so: `min_train_nodes` refuses. Here is
-# what it said when some of the flaky clinics were offline. (Their own app crashed,
-# outside of `load_data`. Such messages Flower sends as they are.)
+# To require a number of clients, set `min_train_nodes`: with fewer answers the fit
+# raises an error. This is the error when some of the flaky clinics were offline. (Their
+# own app crashed, outside of `load_data`. Flower sends such messages unchanged.)
 
 # %%
 print(ridge["refused"])
 
 # %% [markdown]
-# Nothing is lost when a clinic is late. Next week clinic 2 may take part, and what it
-# sends is simply added.
+# Nothing is lost if a clinic is late. Clinic 2 may take part next week, and its
+# statistics are simply added.
 
 # %%
 late = SufficientStatistics.from_data(*rows_of("partial", 2))
@@ -372,8 +374,8 @@ print(strategy.model_, model, sep="\n")
 # %% [markdown]
 # ### And FedAvg?
 #
-# With one local step, so that drift does not get in the way, and without the slow
-# clinic, for which FedAvg would have to wait in every round.
+# FedAvg runs with one local step, so that drift plays no role, and without the slow
+# clinic, for which it would have to wait in every round.
 
 # %%
 figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -392,11 +394,12 @@ assert fedavg["dropout"][0][-1] < 0.01 < min(fedavg["flaky"][0][last])
 assert max(fedavg["flaky"][0][last]) > 2 * min(fedavg["flaky"][0][last])
 
 # %% [markdown]
-# FedAvg bears clinics that are *gone*: it goes on towards the ridge model of the
-# others, only slowly as before. Clinics that *come and go* are worse. In every round
-# the average belongs to another set of rows, and the model does not settle. Which rows
-# does it stand for at the end? Nobody can say.
+# FedAvg tolerates clinics that are *missing throughout*: it converges to the ridge
+# model of the others, slowly as before. Clinics that are *intermittently offline* are
+# worse. In every round the average belongs to another set of rows, and the model does
+# not converge. It does not correspond to any well-defined set of rows.
 #
-# With FedRidge everybody has to be there once. Who was is in the report.
+# With FedRidge every client has to be online once. The report lists the clients that
+# were.
 #
 # Next: [03_choosing_alpha.ipynb](03_choosing_alpha.ipynb).

@@ -14,18 +14,18 @@
 # %% [markdown]
 # # Choosing alpha
 #
-# How much should ridge regression shrink? Cross-validation tells, and it usually means
-# many fits. Here it needs none: the held-out losses of every alpha follow from the
-# statistics that the clients have sent anyway.
+# How much should ridge regression shrink? Cross-validation answers this, but usually
+# needs many fits. Here it needs none: the held-out losses of every alpha follow from
+# the statistics that the clients have already sent.
 #
-# | `cv=` | leaves out | more to send |
+# | `cv=` | leaves out | further messages |
 # |---|---|---|
-# | `"server"` | one client in turn; the server computes the losses | nothing |
+# | `"server"` | one client at a time; the server computes the losses | none |
 # | `"clients"` | the same; every client computes its own losses | one small round |
-# | `"gcv"` | single rows, by a formula (generalized cross-validation) | nothing |
+# | `"gcv"` | single rows, by a formula (generalized cross-validation) | none |
 #
-# We choose in three ways on scikit-learn's diabetes data, check the losses against
-# scikit-learn, and then look at clients that differ, where it matters who is left out.
+# We use all three on scikit-learn's diabetes data, compare the losses with
+# scikit-learn, and then look at clients that differ, where it matters what is left out.
 
 # %%
 import logging
@@ -53,10 +53,10 @@ CLINICS = 20
 # %% [markdown]
 # ## Two federations
 #
-# - **diabetes**: 442 patients, dealt out to 20 clinics like cards. Clinics are alike.
-# - **clinics**: 20 clinics of 30 patients. Five columns describe the patient and decide
-#   the outcome. Ten describe the clinic: they are the same for all of its patients, and
-#   have nothing to do with the outcome. But every clinic has a level of its own, which
+# - **diabetes**: 442 patients, randomly assigned to 20 clinics. Clinics are alike.
+# - **clinics**: 20 clinics of 30 patients. Five columns describe the patient and
+#   determine the outcome. Ten describe the clinic: they are the same for all of its
+#   patients, and do not affect the outcome. But every clinic has its own level, which
 #   no column explains.
 
 
@@ -82,7 +82,7 @@ ROWS = {"diabetes": diabetes_rows, "clinics": clinic_rows}
 # %% [markdown]
 # ## In Flower
 #
-# A client brings `load_data`, as always. The dispatch by `"data"` is there only to have
+# A client provides `load_data`, as before. It selects the rows by `"data"` only to run
 # both federations in one simulation.
 
 
@@ -137,11 +137,11 @@ run_simulation(
 print(fits["diabetes", "clients"].report_)
 
 # %% [markdown]
-# ## The losses are scikit-learn's
+# ## The losses equal scikit-learn's
 #
-# The same by hand, with everybody's rows on one machine: for every alpha and every
-# clinic, fit Ridge on the other 19 and look at the rows of that one. That is 600 fits.
-# FedRidge did one round.
+# The same with scikit-learn, with all rows on one machine: for every alpha and every
+# clinic, fit Ridge on the other 19 clinics and compute the loss on the rows of that
+# one. That is 600 fits. FedRidge took one round.
 
 # %%
 parts = [diabetes_rows(clinic) for clinic in range(CLINICS)]
@@ -170,7 +170,7 @@ assert np.allclose(np.bincount(groups) @ by_hand / len(y), chosen.mean, rtol=1e-
 print("server and clients: the losses of 600 fits of scikit-learn, to 1e-9")
 
 # %% [markdown]
-# ## What was chosen
+# ## The chosen alpha
 
 # %%
 with TemporaryDirectory() as folder:
@@ -190,18 +190,18 @@ assert gain < 0.01
 assert np.ptp(chosen.mean[small]) < 0.01 * chosen.mean.min()
 
 # %% [markdown]
-# Every grey line is a clinic, the band is one standard error of their mean.
+# Every grey line is a clinic; the band is one standard error of their mean.
 #
 # The mean is flat over more than four decades. With 442 rows and ten features there is
-# little to shrink. The choice gains next to nothing over the default of 1, and the ways
-# need not agree on a place in the valley. That is a result too: alpha hardly matters
-# here, as long as it is not huge.
+# little to shrink. The chosen alpha is hardly better than the default of 1, and the
+# methods need not agree on a point in the flat region. This is a result, too: alpha
+# hardly matters here, as long as it is not huge.
 #
-# `one_standard_error=True` takes the largest alpha within one standard error of the
-# best, the edge of the band: the simplest model that these clinics cannot tell from the
-# best one.
+# `one_standard_error=True` selects the largest alpha within one standard error of the
+# best, the edge of the band: the simplest model that these clinics cannot distinguish
+# from the best one.
 #
-# ## What it cost
+# ## The cost
 
 # %%
 print("                all, up   all, down   for the choice, up      down")
@@ -214,19 +214,19 @@ for name in ("given", "server", "gcv", "clients"):
     )
 
 # %% [markdown]
-# `"server"` and `"gcv"` send what a fit with a given alpha sends. `"clients"` sends
-# every clinic the models of the others, one for each candidate, and gets losses back.
-# It is how the paper does it, and has the same losses. Take `"server"`, unless the
-# clinics are to count on their own rows. Both keep the statistics of every client on
-# the server while they choose; `"gcv"` needs only the total.
+# `"server"` and `"gcv"` send as much as a fit with a given alpha. `"clients"` sends
+# every clinic the models of the others, one for each candidate, and receives losses.
+# This is the paper's method, and gives the same losses. Use `"server"`, unless the
+# clinics should compute losses on their own rows. Both keep the statistics of every
+# client on the server during the selection; `"gcv"` needs only the total.
 #
 # ## When clients differ
 #
 # Now the other federation, where ten columns describe the clinic. Leaving out a *row*
-# asks: how well do we predict one more patient of a clinic that we know? Leaving out a
-# *client* asks: how well do we predict patients of a clinic that we have never seen?
+# estimates how well we predict one more patient of a known clinic. Leaving out a
+# *client* estimates how well we predict patients of a clinic that we have never seen.
 #
-# The rows are generated, so we can look at the truth: 300 new clinics.
+# The rows are generated, so we can compute the true error: on 300 new clinics.
 
 # %%
 new = [clinic_rows(clinic) for clinic in range(1000, 1300)]
@@ -266,10 +266,10 @@ axis.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# Columns that are constant within a clinic work like a name tag. A model that shrinks
-# little reads much of the clinics' own levels off them. Leaving out single rows finds
-# that good: the other patients of the clinic wear the same tag. So GCV shrinks little,
-# and so does scikit-learn's RidgeCV. At a new clinic the tags mean nothing.
+# Columns that are constant within a clinic identify it. A model with little shrinkage
+# uses them to learn the clinics' own levels. Leaving out single rows favours this,
+# because other patients of the same clinic remain. So GCV shrinks little, and so does
+# scikit-learn's RidgeCV. At a new clinic these columns carry no information.
 
 # %%
 parts = [clinic_rows(clinic) for clinic in range(CLINICS)]
@@ -294,18 +294,18 @@ assert 0.8 < errors["server"] / errors["gcv"] < 0.97
 assert errors["server"] < errors["one standard error"]
 
 # %% [markdown]
-# Leaving clients out chose better, and was less wrong about the error to expect. The
-# gain is some percent here, not a miracle, and the estimate is rough: 20 clinics are
-# a small sample of clinics, hence the wide band. The one-standard-error rule did not
-# help this time. It is for those who prefer smaller coefficients when in doubt.
+# Leaving clients out selected a better alpha, and gave a better estimate of the error.
+# The gain is a few percent here, and the estimate is rough: 20 clinics are a small
+# sample of clinics, hence the wide band. The one-standard-error rule did not help this
+# time. Use it if you prefer smaller coefficients in case of doubt.
 #
-# So: will the model be used at clients that took part? Then `"gcv"` asks the right
-# question. Will it be used elsewhere? Then leave out clients.
+# If the model will be used at clients that took part, `"gcv"` estimates the right
+# error. If it will be used elsewhere, leave out clients.
 #
 # ## Another alpha, afterwards
 #
-# The total stays in `strategy.statistics_`, whatever was chosen. Any other alpha, a
-# whole path, or another way to choose needs no other round.
+# The total is kept in `strategy.statistics_`, whatever alpha was chosen. Any other
+# alpha, a whole path, or another selection method needs no further round.
 
 # %%
 total = fits["clinics", "server"].statistics_

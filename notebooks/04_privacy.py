@@ -12,13 +12,13 @@
 # ---
 
 # %% [markdown]
-# # Privacy: what statistics give away, and what noise promises
+# # Privacy: what statistics reveal, and what noise guarantees
 #
 # Ten clinics want to predict blood pressure. Rows never leave a clinic, only sums do.
-# Is that private? It is not, and the first cells show it. Then we switch on
-# **differential privacy**, look at what it promises and what it costs, see a case where
-# it fails, and let the clinics decide for themselves. In the end we check the noise of
-# the paper that this package started from: it is less than was claimed.
+# Is that private? It is not, as the first cells show. Then we add **differential
+# privacy**, look at its guarantee and its cost, see a case where it fails, and let the
+# clinics decide for themselves. Finally we check the noise of the paper that this
+# package started from: it gives less privacy than claimed.
 #
 # The patients are invented, so we may look at them.
 
@@ -59,9 +59,9 @@ BACKEND = {
 # %% [markdown]
 # ## The rows
 #
-# Four measurements for each patient, and the systolic blood pressure in mmHg. Each one
-# is scaled to about −1 … 1 by a range that was known before any patient was: nobody had
-# to look at the rows for it. That will matter below.
+# Four measurements for each patient, and the systolic blood pressure in mmHg. Each
+# measurement is scaled to about −1 … 1 by a range that was known before the data were
+# collected. The range does not depend on the rows. This will matter below.
 
 # %%
 COLUMNS = ["age", "body mass index", "salt, g per day", "pulse"]
@@ -104,10 +104,10 @@ print("sent:   ", alone.means.round(4))
 print("patient:", np.append(X[0], y[0]).round(4))
 
 # %% [markdown]
-# So a client with fewer than `min_rows` rows (default 2) holds back. That is a seat
-# belt, not a promise. Suppose clinic 0 gets one new patient from Monday to Tuesday, and
-# a model is fitted on both days. Statistics can be added, so they can be subtracted.
-# We will try this in Flower, with one more clinic that has a single patient.
+# So a client with fewer than `min_rows` rows (default 2) declines. This is a safeguard,
+# not a guarantee. Suppose clinic 0 gets one new patient between Monday and Tuesday, and
+# a model is fitted on both days. Statistics can be added, so they can be subtracted. We
+# will try this in Flower, with one more clinic that has a single patient.
 
 # %%
 NEW_PATIENT = -1  # the last row of clinic 0
@@ -128,12 +128,12 @@ def load_tuesday(context: Context):
 
 
 # %% [markdown]
-# ## What epsilon promises
+# ## What epsilon guarantees
 #
-# Differential privacy adds noise, so that nobody can tell well whether any one row was
-# there. Take somebody who knows all other patients and gives it a chance of one half
-# that Anna is among them. With ε he can be at most this sure after he has seen what the
-# clinic sends (but for a chance of about δ, here 0.00001):
+# Differential privacy adds noise, so that it is hard to tell whether any single row was
+# included. Suppose an attacker knows all other patients and believes with probability
+# one half that Anna is among them. After seeing what the clinic sends, the attacker can
+# be at most this certain (except with a probability of about δ, here 0.00001):
 
 # %%
 for epsilon in (0.1, 0.5, 1.0, 3.0, 10.0):
@@ -144,15 +144,15 @@ for epsilon in (0.1, 0.5, 1.0, 3.0, 10.0):
     )
 
 # %% [markdown]
-# ε = 1 is a promise one can explain to Anna. ε = 10 is hardly one. What is *not*
-# protected is what is true of everybody. If salt raises blood pressure, the model says
-# so, and it says so about Anna whether she took part or not.
+# ε = 1 is a guarantee that you can explain to Anna. ε = 10 is hardly one. Facts about
+# the population are *not* protected. If salt raises blood pressure, the model says so,
+# and this applies to Anna whether she took part or not.
 #
 # ## Bounds come first, and from public knowledge
 #
-# Noise must be as large as what one row can change. So every client shortens a row of
-# features longer than `x_norm_bound` to that length, and cuts targets to ± `y_bound`.
-# Both must be given:
+# The noise must be as large as the largest change that one row can cause. So every
+# client shortens feature rows longer than `x_norm_bound` to that length, and clips
+# targets to ± `y_bound`. Both must be given:
 
 # %%
 try:
@@ -161,16 +161,16 @@ except TypeError as error:
     print(error)
 
 # %% [markdown]
-# Why not simply take the largest value in the data? Because the largest value *is* one
-# patient's. If she leaves, the bound moves, and with it the noise and everything that
-# is sent: the promise would be gone before the first sum. Our four features of about
-# −1 … 1 make rows of length 2 at most. Values near the middle of their range are
-# common, so we take 1.2, and the few rows that are longer are shortened.
+# Why not use the largest value in the data? Because the largest value *is* one
+# patient's. If she leaves, the bound changes, and with it the noise and everything that
+# is sent. The guarantee would no longer hold. Our four features of about −1 … 1 give
+# rows of length 2 at most. Values near the middle of their range are common, so we
+# choose 1.2, and the few longer rows are shortened.
 #
-# The target deserves more thought. Pressures are around 130, so without preparation
-# `y_bound` has to be 200. Everybody knows that 130 is typical. A clinic that subtracts
-# it sends the same information under a bound of 50, with a quarter of the noise.
-# Whoever predicts adds the 130 again.
+# The target needs more thought. Pressures are around 130, so without preparation
+# `y_bound` has to be 200. It is public knowledge that 130 is typical. A clinic that
+# subtracts it sends the same information under a bound of 50, with a quarter of the
+# noise. Add the 130 again to predictions.
 
 # %%
 CENTRED = {"x_norm_bound": 1.2, "y_bound": 50.0}
@@ -207,9 +207,9 @@ def load_questionnaires(context: Context):
 
 
 # %% [markdown]
-# How many rows does it take? `rows_needed` answers before anything is sent. It depends
-# on ε, on the number of clients (each adds noise of its own), on how long rows are
-# beside their bound, and most of all on the number of features:
+# How many rows are needed? `rows_needed` answers this before anything is sent. It
+# depends on ε, on the number of clients (each adds its own noise), on the length of
+# rows relative to their bound, and most of all on the number of features:
 
 # %%
 ROWS = 300 * CLINICS
@@ -225,21 +225,21 @@ for epsilon in (0.1, 1.0, 10.0):
     assert (needed_many < ROWS) == (epsilon >= 10.0)
 
 # %% [markdown]
-# So with 4 features ε = 1 should work and ε = 0.1 should not. With 80 features not even
-# ε = 1 should.
+# So with 4 features ε = 1 should work and ε = 0.1 should not. With 80 features even ε =
+# 1 should not work.
 #
 # ## What a clinic decides for itself
 #
-# A clinic need not do what the server asks for. Two guards belong to the client, and
-# no request can change them (the app's code can: [SECURITY.md](../SECURITY.md)):
+# A clinic need not accept every request. Two guards belong to the client, and no
+# request can change them (the app's code can: [SECURITY.md](../SECURITY.md)):
 #
-# - a `PrivacyPolicy` refuses every request that is weaker than it grants, and exact
-#   ones altogether;
-# - a `PrivacyLedger` is a file that the clinic keeps. It adds up what was released,
-#   over all runs, and refuses beyond the budget.
+# - a `PrivacyPolicy` refuses every request that is weaker than it allows, and all exact
+#   ones;
+# - a `PrivacyLedger` is an SQLite file that the clinic keeps. It adds up the releases
+#   of all runs, and refuses requests beyond the budget.
 #
-# Clinic 0 is careful and grants ε = 0.5. The others grant ε = 3 in one run, and 1.5 in
-# their life.
+# Clinic 0 is careful and allows ε = 0.5. The others allow ε = 3 in one run, and 1.5
+# over all runs.
 
 # %%
 folder = tempfile.TemporaryDirectory()
@@ -255,10 +255,10 @@ others = ridge_client_app(
 # %% [markdown]
 # ## One run of Flower, many fits
 #
-# Ray takes its time to start, so we do all fits in one run; the config of a request
-# says which rows it is about, and whether clinics use their guards. (In real life that
-# is not for the server to choose.) Noise is added where the rows are: the server asks
-# for a privacy, and every client computes its noise itself.
+# Ray takes some time to start, so we do all fits in one run. The config of a request
+# selects the rows, and whether clinics use their guards. (In a real federation the
+# server would not choose this.) Noise is added at the clients: the server requests a
+# privacy level, and every client computes its own noise.
 
 # %%
 apps = {
@@ -288,9 +288,9 @@ def fit(grid: Grid, rows: str, privacy: DifferentialPrivacy | None = None) -> Fe
 
 
 # %% [markdown]
-# Exact fits come first: a client that has made a private release answers no exact
-# question about the same rows in that run. Every private fit is repeated a few times,
-# to see how much luck there is in it.
+# Exact fits come first: a client that has made a private release declines exact
+# requests about the same rows for the rest of the run. Every private fit is repeated a
+# few times to show its variability.
 
 # %%
 EPSILONS, REPEATS = (0.1, 0.3, 1.0, 3.0, 10.0), 3
@@ -333,7 +333,7 @@ run_simulation(server_app, client_app, num_supernodes=CLINICS, backend_config=BA
 # %% [markdown]
 # ## Tuesday minus Monday
 #
-# First the fits without privacy. The clinic with one patient held back, as it should:
+# First the fits without privacy. The clinic with one patient declined:
 
 # %%
 report = exact["monday"].report_
@@ -342,7 +342,7 @@ for reason in report.failures.values():
     print("left out:", reason)
 
 # %% [markdown]
-# And the new patient of clinic 0, from two totals over nine clinics:
+# And this is the new patient of clinic 0, computed from two totals over nine clinics:
 
 # %%
 difference = exact["tuesday"].statistics_ - exact["monday"].statistics_
@@ -358,13 +358,13 @@ assert difference.count == 1
 assert np.allclose(difference.means, [*X[NEW_PATIENT], y[NEW_PATIENT]], atol=1e-7)
 
 # %% [markdown]
-# Nobody sent a row, and here it is. This is not a flaw of this package: exact answers
-# about groups give away single members. Only noise helps.
+# No client sent a row, and yet here is one. This is not specific to this package: exact
+# answers about groups reveal single members. Only noise prevents it.
 #
 # ## With ε = 1
 #
-# `report_` has all there is to know. The first line of its privacy part is the verdict:
-# can this model be used? The number of rows is a noisy one too.
+# `report_` contains all the details. The first line of its privacy part is the verdict:
+# is this model usable? The number of rows is noisy, too.
 
 # %%
 one = private["centred", 1.0][0]
@@ -379,13 +379,13 @@ for (name, without, with_noise), scale in zip(pairs, HALF_RANGE, strict=True):
     print(f"{name:<16}{without / scale:>8.2f}{with_noise / scale:>9.2f}")
 
 # %% [markdown]
-# Look at single effects with care: there are no confidence intervals, which would have
-# to include the noise. There is no seed either, since noise that can be repeated is
-# none. Run the notebook again and the private numbers change.
+# Interpret single effects with care: there are no confidence intervals, because they
+# would have to include the noise. There is no seed either, because reproducible noise
+# protects nothing. If you run the notebook again, the private numbers change.
 #
 # ## Error against epsilon
 #
-# Each point is one fit in Flower, with noise of its own.
+# Each point is one fit in Flower, with its own noise.
 
 # %%
 without_privacy = error_of(exact["centred"].model_, added=TYPICAL_PRESSURE)
@@ -427,9 +427,10 @@ axis.legend(frameon=False, loc="upper right")
 plt.show()
 
 # %% [markdown]
-# With 130 subtracted, ε = 1 costs little and ε = 10 next to nothing. At ε = 0.1 there
-# are too few patients, as `rows_needed` said. The same clinics and the same ε = 1, but
-# the pressures as they are: much worse. One public number made the difference.
+# With 130 subtracted, ε = 1 costs little accuracy and ε = 10 next to none. At ε = 0.1
+# there are too few patients, as `rows_needed` predicted. With the same clinics and the
+# same ε = 1, but unprepared pressures, the error is much larger. One public number made
+# the difference.
 
 # %%
 for epsilon, one, other in zip(EPSILONS, *typical.values(), strict=True):
@@ -441,8 +442,8 @@ assert typical["centred"][-1] < 1.1 * without_privacy
 assert typical["centred"][middle] < typical["as it is"][middle]
 
 # %% [markdown]
-# This figure is for invented patients only. Every point is a release of the same rows,
-# and releases add up. On real ones drawing it would have cost:
+# You can draw this figure only for invented patients. Every point is a release of the
+# same rows, and releases add up. With real patients it would have cost:
 
 # %%
 mus = [DifferentialPrivacy(e, DELTA, **AS_IS).mu() for e in EPSILONS]
@@ -454,8 +455,8 @@ assert spent > 3 * max(EPSILONS)
 # ## Where one round fails
 #
 # Eighty features, 3,000 patients, ε = 0.8. The noise in the 80 × 80 Gram matrix is
-# larger than the matrix. We fitted four times. "NOT USABLE" means that the noise has
-# swallowed everything, "WEAK" that hardly anything is left:
+# larger than the matrix. We fitted four times. "NOT USABLE" means that every
+# coefficient is 0; "WEAK" means that little signal is left:
 
 # %%
 verdicts = [each.report_.privacy.verdict for each in private["one round"]]
@@ -469,11 +470,11 @@ for advice in private["one round"][0].report_.privacy.advice:
     print("  -", advice.replace("; or ", "\n  - "))
 
 # %% [markdown]
-# A useless model that says so is better than one that looks fine. The advice names
-# `rounds=20`: residual refinement. The *same* ε is spread over twenty rounds. Clients
-# answer about the errors of the current model; these get smaller, and so does the noise
-# that hides one of them. It is experimental, for one target only, and needs the clients
-# twenty times.
+# A useless model with a clear verdict is better than one that looks fine. The advice
+# names `rounds=20`: residual refinement. The *same* ε is spread over twenty rounds.
+# Clients answer about the errors of the current model. These get smaller, and so does
+# the noise needed to hide one of them. Refinement is experimental, supports one target
+# only, and needs the clients twenty times.
 
 # %%
 X_wide, y_wide = questionnaires(99, n=2000)
@@ -500,11 +501,11 @@ assert refined.report_.privacy.true_epsilon <= 0.8 + 1e-9
 # %% [markdown]
 # ## What the clinics decided
 #
-# Now to the requests that met a policy and a ledger: once without privacy, and three
-# times with ε = 1.
+# Now the requests to clinics with a policy and a ledger: one without privacy, and three
+# with ε = 1.
 #
-# Without privacy nobody answered. The first and the second fit went ahead without
-# clinic 0, and the report tells why:
+# Without privacy no clinic contributed. The first and the second fit succeeded without
+# clinic 0, and the report gives the reason:
 
 # %%
 assert isinstance(outcomes["no privacy"], NotEnoughClientsError)
@@ -515,9 +516,10 @@ for name in ("first fit", "second fit"):
     assert len(outcomes[name].participants) == CLINICS - 1
 
 # %% [markdown]
-# What clinic 1 has spent after each request. Two releases at ε = 1 are less than ε = 2
-# together: Gaussian noise adds up like lengths at a right angle, and the ledger counts
-# exactly. The third would have exceeded the budget, so nothing was released:
+# This is what clinic 1 has spent after each request. Two releases at ε = 1 cost less
+# than ε = 2 together: the μ of Gaussian mechanisms add like the lengths of orthogonal
+# vectors, and the ledger composes exactly. The third release would have exceeded the
+# budget, so nothing was released:
 
 # %%
 for name, spent in balance.items():
@@ -532,7 +534,7 @@ print("\nthe third fit, refused:", *sorted(reasons), sep="\n  ")
 folder.cleanup()
 
 # %% [markdown]
-# A policy can also be asked directly.
+# You can also query a policy directly.
 
 # %%
 policy = PrivacyPolicy(max_epsilon=3.0, max_delta=DELTA)
@@ -542,13 +544,13 @@ except PrivacyError as error:
     print("Refused:", error)
 
 # %% [markdown]
-# ## What the paper's noise really gives
+# ## The true privacy of the paper's noise
 #
-# Algorithm 2 of the paper noises the Gram matrix G and the moments h as if only one of
-# them were sent, by a formula that holds up to ε = 1. Both leave together, and one row
-# moves both. The package does not offer that algorithm, but it computes the exact ε of
-# Gaussian noise of any size, and noise of that size is what it draws for that ε: so the
-# paper's noise is ours, at another ε than the claimed one.
+# Algorithm 2 of the paper adds noise to the Gram matrix G and to the moments h as if
+# only one of them were sent, by a formula that holds up to ε = 1. Both are sent, and
+# one row changes both. The package does not offer that algorithm; only the experiments
+# do (`make experiments`). But it computes the exact ε of Gaussian noise of any size.
+# The paper's noise is therefore ours at a different ε than the claimed one.
 
 # %%
 UNIT = {"x_norm_bound": 1.0, "y_bound": 1.0}
@@ -570,9 +572,9 @@ for epsilon in (0.1, 0.5, 1.0, 2.0, 5.0, 10.0):
     print(f"{epsilon:>8}{paper:>13.3f}{here:>12.3f}")
 
 # %% [markdown]
-# At ε = 0.1 the formula has so much noise to spare that the claim holds by accident.
-# From 0.5 on it does not hold. And that is for rows of length 1. The paper's experiment
-# has rows of length about 10, not shortened, with the same noise:
+# At ε = 0.1 the formula is so conservative that the claim holds by accident. From 0.5
+# on it does not hold. This is for rows of length 1. The paper's experiment has rows of
+# length about 10, not shortened, with the same noise:
 
 # %%
 row, target = 10.0, 3.0
@@ -584,10 +586,11 @@ assert epsilon_of(moved / tau, DELTA) > 100
 # %% [markdown]
 # ## An attack
 #
-# Numbers on paper are one thing. Let us attack. Somebody knows 20 rows of a clinic and
-# wonders whether one more row, the *canary*, is in the data. He subtracts what he knows
-# from the noisy release and looks along the canary. Without it his score is N(0, 1),
-# with it N(μ, 1): the larger μ, the better he can tell. He guesses "in" above μ/2.
+# We now verify this with an attack. The attacker knows 20 rows of a clinic and wants to
+# know whether one more row, the *canary*, is in the data. The attacker subtracts the
+# known rows from the noisy release and projects the rest on the canary. Without the
+# canary the score is N(0, 1), with it N(μ, 1): the larger μ, the easier the decision.
+# The attacker guesses "in" above μ/2.
 #
 # Claimed ε = 10, for the noise of the paper and for ours; 300 real releases each, with
 # and without the canary.
@@ -644,8 +647,8 @@ axes[1].legend(frameon=False, loc="upper right", fontsize=9)
 plt.show()
 
 # %% [markdown]
-# Bars are real releases, lines what theory says. Noise that is just enough for ε = 10
-# leaves the attacker this many errors; the paper's leaves him far fewer:
+# Bars are real releases, lines are theory. Noise that is just enough for ε = 10 leaves
+# the attacker this many errors; the paper's noise leaves far fewer:
 
 # %%
 least = float(norm.cdf(-with_noise_of("exact", CLAIM).mu() / 2))
@@ -656,9 +659,10 @@ assert wrong["paper"] < least
 assert abs(wrong["exact"] - least) < 0.1
 
 # %% [markdown]
-# The definition itself is broken too, and no sampling is needed to see it. It says: for
-# *every* set of answers, P(with the row) ≤ e^ε · P(without) + δ. Take the set of scores
-# above the point where the two curves differ by more than the factor e^ε:
+# The paper's noise also violates the definition itself, which can be shown without
+# sampling. The definition says: for *every* set of answers, P(with the row) ≤ e^ε ·
+# P(without) + δ. Take the set of scores above the point where the two curves differ by
+# more than the factor e^ε:
 
 # %%
 for calibration, title in titles.items():
@@ -673,17 +677,17 @@ for calibration, title in titles.items():
     assert math.isclose(delta_of(CLAIM, mu), with_row - allowed + DELTA, rel_tol=1e-6)
 
 # %% [markdown]
-# `make audit` runs this attack with thousands of releases: against the noise of this
-# package, which must pass, and that of the paper and worse, which must be found out.
+# `make audit` runs this attack with thousands of releases. The noise of this package
+# must pass, and the paper's noise and worse mechanisms must be detected.
 #
-# ## What to take home
+# ## Summary
 #
 # 1. Sums are not private. Two of them can be subtracted.
-# 2. ε is a promise about one row. One row per patient, or it is not the patient who is
+# 2. ε is a guarantee for one row. Use one row per patient; otherwise the patient is not
 #    protected.
-# 3. Bounds and constants come from public knowledge. A typical value off the target is
-#    the cheapest accuracy there is.
-# 4. Few features and many rows: one round. Otherwise `rounds=20`, or no model. Read the
-#    verdict.
-# 5. Clients keep a policy and a ledger. Then no request gets more than they grant, as
-#    long as the site, and not the server, decides which code it runs.
+# 3. Take bounds and constants from public knowledge. Subtracting a typical value from
+#    the target is the cheapest way to gain accuracy.
+# 4. With few features and many rows, use one round. Otherwise use `rounds=20`, or no
+#    model. Read the verdict.
+# 5. Let clients keep a policy and a ledger. Then no request gets more than they allow,
+#    as long as the site, and not the server, decides which code it runs.

@@ -12,12 +12,12 @@
 # ---
 
 # %% [markdown]
-# # Many features, and models that are not linear
+# # Many features, and nonlinear models
 #
-# One round is exact because every client sends d²/2 numbers. That is nothing for ten
-# features and a lot for ten thousand. The first half of this notebook is about what to
-# do then, and stays exact. The second half turns it around: features are so useful that
-# we make more of them on purpose, and one round fits a curve, or recognises digits.
+# One round is exact because every client sends d²/2 numbers. That is little for ten
+# features and a lot for ten thousand. The first half of this notebook shows
+# alternatives that stay exact. The second half makes more features on purpose: one
+# round then fits a curve, or recognises digits.
 
 # %%
 import logging
@@ -62,10 +62,11 @@ BACKEND = {
 }
 
 # %% [markdown]
-# ## What statistics weigh
+# ## The size of statistics
 #
-# `recommend` knows what each way costs, before anything is sent. Twice the features are
-# four times the bytes in one round. The other ways grow more slowly, but take rounds.
+# `recommend` computes the cost of each mode before anything is sent. In one round,
+# twice as many features take four times the bytes. The other modes grow more slowly,
+# but take more rounds.
 
 # %%
 sizes = np.unique(np.geomspace(20, 20_000, 40).astype(int))
@@ -96,7 +97,7 @@ print(f"200 features: {two / 1e3:.0f} kB, 400 features: {four / 1e3:.0f} kB")
 assert 3.8 < four / two < 4.0
 
 # %% [markdown]
-# For your own sizes, print it. `n` is the number of rows of each client, `K` the number
+# Print it for your own sizes. `n` is the number of rows of each client, `K` the number
 # of clients.
 
 # %%
@@ -107,11 +108,11 @@ assert recommend(d=400, n=600, K=CLIENTS).method == "oneshot"
 # %% [markdown]
 # ## Ten laboratories and 400 wavelengths
 #
-# Small enough to run here, large enough to see everything: each laboratory has
-# spectra of 400 wavelengths and wants to predict a concentration. Neighbouring
-# wavelengths are alike, so the columns are strongly correlated. The instruments are not
-# quite the same. For 400 features one round is the right choice, says `recommend`; we
-# try the others all the same.
+# This example is small enough to run here, and large enough to show the differences.
+# Each laboratory has spectra of 400 wavelengths and wants to predict a concentration.
+# Neighbouring wavelengths are similar, so the columns are strongly correlated. The
+# instruments differ slightly. For 400 features `recommend` suggests one round; we try
+# the other modes as well.
 
 # %%
 D, ALPHA = 400, 1.0
@@ -141,15 +142,15 @@ def pooled_rows(n: int):
 
 
 # %% [markdown]
-# The ways to compare, on the same clients:
+# We compare, on the same clients:
 #
 # - **one shot**: everything at once;
 # - **refine**: a rough copy of the statistics in int8, then one vector in each round.
-#   The rough copy only steers; the answer comes from exact products;
-# - **projection** to 160 columns, the paper's answer to many features;
+#   The rough copy is only a preconditioner; the answer comes from exact products;
+# - **projection** to 160 columns, the paper's proposal for many features;
 # - **FedAvg** for as many rounds as cost the bytes of refine (its report counts them).
-#   Five local steps of size 1/L in each, on the same objective. L, the largest
-#   eigenvalue of all rows, is a present: in real life nobody knows it.
+#   Five local steps of size 1/L in each, on the same objective. L is the largest
+#   eigenvalue over all rows, which is not known in practice.
 
 # %%
 X, y = pooled_rows(600)
@@ -168,14 +169,14 @@ def local_steps(X, y, coef, intercept):
 
 
 # %% [markdown]
-# ## A curve that is not linear
+# ## A nonlinear curve
 #
-# Now the other way round: more features, on purpose. Ten stations measure something
-# over a day, each in its own hours only. The curve wiggles, and a straight line through
-# all of it says nothing. But a linear model of *other* features is a curve. With random
-# Fourier features, D cosines of random frequencies, ridge regression becomes kernel
-# ridge regression, nearly. The random numbers come from a seed, so all clients make the
-# same ones, and a line of text is all that travels.
+# Now we add features on purpose. Ten stations measure something over a day, each in its
+# own hours only. The curve oscillates, and a straight line does not describe it. But a
+# linear model of *other* features is a curve. With random Fourier features, D cosines
+# of random frequencies, ridge regression approximates kernel ridge regression. The
+# random numbers come from a seed, so all clients build the same features, and the
+# request contains only a line of text.
 
 
 # %%
@@ -196,7 +197,7 @@ def load_station(context: Context):
 # %% [markdown]
 # `Standardize()` comes first, so that the width of the kernel does not depend on units.
 # It needs means and variances over all clients: one small round before the first. Maps
-# are put together with `|`.
+# are combined with `|`.
 
 # %%
 WIDTHS, GAMMA, MAP_ALPHA = (5, 10, 20, 40, 80, 160), 50.0, 0.1
@@ -208,9 +209,8 @@ FOURIER = {
 # %% [markdown]
 # ## Digits, two for each client
 #
-# And a third task: scikit-learn's digits, 8 × 8 pixels. Client k holds nothing but the
-# digits k and k + 1. There is one target for each digit, and the largest prediction
-# wins.
+# The third task is scikit-learn's digits, 8 × 8 pixels. Client k holds only the digits
+# k and k + 1. There is one target for each digit, and the largest prediction wins.
 
 # %%
 PIXELS = Standardize() | RandomFourierFeatures(500, gamma="scale", seed=0)
@@ -232,10 +232,10 @@ def load_two_digits(context: Context):
 # %% [markdown]
 # ## One run of Flower
 #
-# A client needs nothing but `load_data`; the map of the server comes with the request.
-# Ray takes its time to start, so all fits are done in one run, and the config of a
-# request says which rows it is about. The clients with the digits also say which map
-# they allow, for reasons that we come to in the end.
+# A client only needs `load_data`; the request contains the server's map. Ray takes some
+# time to start, so all fits are done in one run, and the config of a request selects
+# the rows. The clients with the digits also list the map they allow, for reasons
+# explained at the end.
 
 # %%
 apps = {
@@ -301,8 +301,8 @@ run_simulation(server_app, client_app, num_supernodes=CLIENTS, backend_config=BA
 # %% [markdown]
 # ## Exact in a few rounds
 #
-# The report of refine has the rounds and the error that it estimates. Its last line is
-# advice: for 400 features one round would have done.
+# The report of refine shows the rounds and the estimated error. Its last line is
+# advice: for 400 features one round would have been enough.
 
 # %%
 print(fits["refine"].report_)
@@ -360,11 +360,12 @@ assert how_far(fits["projection"].model_.coef_original_) > 1.0
 assert errors["FedAvg"] > 1.2 * errors["pooled"]
 
 # %% [markdown]
-# One shot and refine are scikit-learn's Ridge on the pooled rows, to nine digits and
-# more. The projection took the fewest bytes and lost: 160 random mixtures of 400
-# columns do not hold what 400 columns hold, and its coefficients are further from those
-# of pooled ridge than zeros would be. FedAvg had as many bytes as refine and is still
-# on its way: correlated columns are hard on gradient descent; it needs more rounds.
+# One shot and refine equal scikit-learn's Ridge on the pooled rows, to nine digits and
+# more. The projection took the fewest bytes and is not accurate: 160 random mixtures of
+# 400 columns do not contain the information of 400 columns, and its coefficients are
+# further from those of pooled ridge than zeros would be. FedAvg used as many bytes as
+# refine and has not converged: gradient descent is slow on correlated columns and needs
+# more rounds.
 
 
 # %%
@@ -396,15 +397,14 @@ assert away(fits["refine"].model_.predict(X_test)) < 1e-9
 assert away(fits["projection"].model_.predict(X_test)) > 1e-3
 
 # %% [markdown]
-# Refine has its price too. The same clients must stay for all rounds (one that drops
-# out is taken out again, and the answer is exact for the others), and the server never
-# has the statistics: another alpha is another run.
+# Refine has its price, too. The same clients must take part in all rounds (if one drops
+# out, it is removed, and the answer is exact for the others). The server never has the
+# statistics, so another alpha needs another run.
 #
 # ## Fewer rows than columns
 #
 # A laboratory with 100 spectra of 400 wavelengths cannot fill a 400 × 400 matrix: its
-# statistics have rank 99. It sends a factor instead, without being told to, and nothing
-# is lost.
+# statistics have rank 99. It automatically sends a factor instead, without loss.
 
 # %%
 few, many = fits["few rows"], fits["one shot"]
@@ -418,10 +418,10 @@ assert few.report_.bytes_up < 0.5 * many.report_.bytes_up
 assert distance < 1e-9
 
 # %% [markdown]
-# ## The curve, fitted
+# ## The fitted curve
 #
-# `model_.predict` takes raw columns, here the hour. To see how good "approximate" is,
-# scikit-learn's KernelRidge gets all rows and the exact kernel.
+# `model_.predict` takes raw columns, here the hour. To measure the approximation, we
+# fit scikit-learn's KernelRidge with all rows and the exact kernel.
 
 # %%
 hours = np.linspace(0, 24, 1000)[:, None]
@@ -470,8 +470,8 @@ assert off_by[160] < 1.5 * off_kernel < off_by[5]
 
 # %% [markdown]
 # A few random features are not enough; 160 are as good as the exact kernel, which would
-# need every client's rows. What is approximate is the kernel,
-# and nothing else. On the mapped columns the fit is exact, as always:
+# need every client's rows. Only the kernel is approximate. On the mapped columns the
+# fit is exact, as always:
 
 # %%
 model = curves[160].model_
@@ -488,10 +488,10 @@ for width in (20, 160):
     print(f"D = {width}: the kernel itself is off by up to {error:.2f}")
 
 # %% [markdown]
-# ## Digits, recognised
+# ## Recognising digits
 #
-# A client that has seen two digits can know nothing of the others. Statistics do not
-# care who holds what: they add up.
+# A client that has only two digits knows nothing about the others. Statistics do not
+# depend on which client holds which rows: they add up.
 
 # %%
 X_train, X_test, label_train, label_test = split_digits()
@@ -509,8 +509,8 @@ for name, strategy in digits.items():
 assert accuracy(digits["Fourier"]) > max(0.96, accuracy(digits["linear"]) + 0.01)
 
 # %% [markdown]
-# The same labels as scikit-learn's RidgeClassifier on the pooled mapped rows, for every
-# single image of the test set:
+# The labels equal those of scikit-learn's RidgeClassifier on the pooled mapped rows,
+# for every single image of the test set:
 
 # %%
 model = digits["Fourier"].model_
@@ -538,11 +538,11 @@ plt.show()
 # %% [markdown]
 # ## Who chooses the map
 #
-# Whoever chooses the map chooses what statistics tell. A feature can be aimed so that a
-# single row makes it non-zero, and with as many features as rows the statistics may
-# determine every row. So a client can say which maps it allows:
+# The choice of the map determines what statistics reveal. A feature can be designed so
+# that a single row makes it non-zero, and with as many features as rows the statistics
+# may determine every row. So a client can list the maps it allows:
 # `ridge_client_app(load_data, feature_maps=[...])`. The clients with the digits allow
-# one. We also asked them for another, and all refused:
+# one. We also requested another one, and all of them refused:
 
 # %%
 (words,) = refused
@@ -550,19 +550,19 @@ print("\n".join(words.splitlines()[:2]))
 assert words.startswith("0 valid answer")
 
 # %% [markdown]
-# Without `feature_maps`, a client does what the server asks and writes it into its log.
-# Where the server is not to be trusted with such statistics at all, use privacy
-# (notebook 04): a row of Fourier features is never longer than √2, whatever the data,
-# which is a bound that nobody had to look for.
+# Without `feature_maps`, a client applies the server's map and logs it. If the server
+# is not trusted with such statistics, use privacy (notebook 04): a row of Fourier
+# features is never longer than √2, whatever the data, which is a bound that does not
+# depend on the data.
 #
-# ## What to take home
+# ## Summary
 #
 # | | |
 # |---|---|
-# | up to some thousand features | one shot: exact, one round |
-# | more, clients can come back | `mode="refine"`, or `"auto"`: exact, a few rounds |
-# | a random projection | an approximation; look at its error first |
-# | a curve, a picture | `feature_map=Standardize() \| RandomFourierFeatures(...)` |
+# | up to a few thousand features | one shot: exact, one round |
+# | more, if clients can come back | `mode="refine"`, or `"auto"`: exact, a few rounds |
+# | a random projection | an approximation; check its error first |
+# | a curve, an image | `feature_map=Standardize() \| RandomFourierFeatures(...)` |
 #
-# What it is not: a deep network. Features are drawn at random and not learned, their
-# number decides how well the kernel is met, and d²/2 numbers have to travel for it.
+# This is not a deep network. Features are random and not learned, their number
+# determines the accuracy of the kernel approximation, and d²/2 numbers have to be sent.
