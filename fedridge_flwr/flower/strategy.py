@@ -6,13 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from flwr.app import (
-    ArrayRecord,
-    ConfigRecord,
-    Message,
-    MessageType,
-    MetricRecord,
-)
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -26,14 +20,7 @@ from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
 from ._strategy_base import Reply, StrategyBase, log
 from .error_text import tidy_reason
-from .exchange import (
-    MessageSizes,
-    NodeNames,
-    ask,
-    check_share,
-    sample,
-    wait_for_nodes,
-)
+from .exchange import MessageSizes, NodeNames, ask, check_share, sample, wait_for_nodes
 from .protocol.answer_records import form_of
 from .protocol.request_records import FORMS, request_content, request_parts
 

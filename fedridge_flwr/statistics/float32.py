@@ -66,10 +66,7 @@ def to_compact(stats: SufficientStatistics) -> tuple[Array, NDArray[np.float32]]
 
 
 def from_compact(
-    head: Any,
-    correlations: Any,
-    schema: Schema,
-    count: int | None = None,
+    head: Any, correlations: Any, schema: Schema, count: int | None = None
 ) -> SufficientStatistics:
     """Put `to_compact` together again; everything is checked, nothing is trusted.
 

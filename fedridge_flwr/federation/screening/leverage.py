@@ -67,11 +67,7 @@ class Influence:
 
 
 def influences(
-    parts: Parts,
-    alpha: float,
-    *,
-    fit_intercept: bool = True,
-    standardize: bool = False,
+    parts: Parts, alpha: float, *, fit_intercept: bool = True, standardize: bool = False
 ) -> dict[str, Influence]:
     """Return the influence of every client that has rows; there must be 2 or more.
 

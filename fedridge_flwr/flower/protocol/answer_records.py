@@ -35,12 +35,7 @@ from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
-from .request_records import (
-    FEATURE_HASH_KEY,
-    MAP_KEY,
-    PROTOCOL,
-    PROTOCOL_KEY,
-)
+from .request_records import FEATURE_HASH_KEY, MAP_KEY, PROTOCOL, PROTOCOL_KEY
 
 _NAMES, _RAW, _ERROR, _LOSSES = "feature-names", "n-features-in", "error", "losses"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
