@@ -1,7 +1,5 @@
 """The ClientApp: statistics for FedRidge, gradient steps for FedAvg and FedProx."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One-shot ridge, FedAvg and FedProx on the same clients: run, table, figure."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,8 +149,7 @@ def comparison_table(runs: list[Run], rows: ClientRows) -> str:
         *("bytes up", "bytes down", "seconds"),
     )
     return text_table(
-        list(columns),
-        [_line(run, rows, runs[-1].model.coef_) for run in runs],
+        list(columns), [_line(run, rows, runs[-1].model.coef_) for run in runs]
     )
 
 

@@ -5,8 +5,6 @@ SuperNode. Where there is an authority already, use its certificates instead; Fl
 does not care who made them.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import ipaddress

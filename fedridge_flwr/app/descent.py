@@ -1,7 +1,5 @@
 """Local training of FedAvg and FedProx: gradient steps on one client's rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -6,8 +6,6 @@ the app fails. Here every run has its own ports and its own FLWR_HOME, the Super
 is a child that is stopped at the end, and an app that failed is an error.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

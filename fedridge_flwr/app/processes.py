@@ -1,7 +1,5 @@
 """Processes of Flower that are ours: free ports, their output, and their end."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

@@ -1,7 +1,5 @@
 """The run-config of the app, checked: Flower itself does not check value types."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

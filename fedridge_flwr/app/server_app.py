@@ -1,7 +1,5 @@
 """The ServerApp: one-shot ridge and, if wanted, FedAvg and FedProx beside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The paper's synthetic clients (its section V-A), each from a stream of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

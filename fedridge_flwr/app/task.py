@@ -1,7 +1,5 @@
 """Data of the app's clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """`MappedRows`: rows behind a feature map, made one block at a time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`PolynomialMap`: powers and products of columns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement

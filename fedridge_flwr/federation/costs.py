@@ -5,8 +5,6 @@ the clients were measured for 1,000 features and 20 clients of 500 rows, to a re
 error of 1e-10; elsewhere they are an estimate.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

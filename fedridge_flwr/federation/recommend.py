@@ -1,7 +1,5 @@
 """`recommend`: which method for which problem, beside what the others cost."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Candidates for alpha: checked, or a grid over the spectrum of the Gram matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, Unpack
 

@@ -21,11 +21,7 @@ from .._types import Array
 from ..errors import FedRidgeError, SingularSystemError, StatisticsError
 from ..statistics.sufficient import SufficientStatistics
 from .alpha_grid import Alphas, auto_alphas, check_alphas, extended_grid
-from .leave_client_out import (
-    held_out_losses,
-    solve_in_penalty_units,
-    squared_errors,
-)
+from .leave_client_out import held_out_losses, solve_in_penalty_units, squared_errors
 from .model import RidgeModel
 from .normal_equations import FitOptions, normal_equations
 from .solve import solve

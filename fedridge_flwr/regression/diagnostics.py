@@ -4,8 +4,6 @@ They cost several times the solve (eigenvalues of a d x d matrix), so that they 
 computed when somebody looks at them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

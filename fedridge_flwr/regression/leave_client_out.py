@@ -4,8 +4,6 @@ Leaving client k out means solving without its statistics and computing the squa
 error on its rows. Both follow from the statistics that were sent once.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The normal equations of ridge regression, as the statistics give them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, TypedDict

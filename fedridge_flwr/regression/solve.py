@@ -4,8 +4,6 @@ Every system is scaled to unit diagonal before it is solved, which removes the
 ill-conditioning that comes from units (metres against millimetres) for free.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence
