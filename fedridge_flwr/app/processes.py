@@ -16,9 +16,6 @@ from pathlib import Path
 
 from ..errors import FedRidgeError
 
-_START_SECONDS = 300.0
-_STOP_SECONDS = 15.0
-
 # The process of a run tells its end once, without a second try, and kills itself five
 # seconds after the app returned. On a busy machine the SuperLink may not have heard it
 # by then; a minute later it calls the run failed, for this reason.
@@ -124,7 +121,7 @@ def wait_until_healthy(
 ) -> None:
     """Wait until a process answers at its port; over TLS if an authority is given."""
     context = ssl.create_default_context(cafile=authority) if authority else None
-    deadline = time.monotonic() + _START_SECONDS
+    deadline = time.monotonic() + 300.0
     while process.poll() is None and time.monotonic() < deadline:
         if _is_healthy(port, context):
             return
@@ -158,7 +155,7 @@ def stop_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         for kind in (signal.SIGCONT, signal.SIGTERM):
             for process in processes:
                 _signal_group(process, kind)
-        deadline = time.monotonic() + _STOP_SECONDS
+        deadline = time.monotonic() + 15.0
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(deadline - time.monotonic(), 0.0))

@@ -14,8 +14,6 @@ from .._text import counted
 from .._types import Array
 from .base import FeatureMap, dense
 
-_LARGEST_DEGREE = 20
-
 
 @dataclass(frozen=True)
 class PolynomialMap(FeatureMap):
@@ -50,7 +48,7 @@ class PolynomialMap(FeatureMap):
     def __post_init__(self) -> None:
         """Check the parameters."""
         self._set(
-            degree=check_size("degree", self.degree, _LARGEST_DEGREE),
+            degree=check_size("degree", self.degree, largest=20),
             interaction_only=check_flag("interaction_only", self.interaction_only),
         )
 
