@@ -1,7 +1,5 @@
 """Run the app in a simulation of its own: ``python -m fedridge_flwr.app``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

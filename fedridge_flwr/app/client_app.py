@@ -1,15 +1,13 @@
 """The ClientApp: statistics for FedRidge, gradient steps for FedAvg and FedProx."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
-from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from ..flower import ridge_client_app
+from ..flower.protocol.array_records import array_record
 from ..flower.protocol.request_records import PROTOCOL_KEY
 from .descent import gradient_steps
 from .run_config import read_settings
@@ -56,12 +54,7 @@ def train(message: Message, context: Context) -> Message:
         penalty=float(config["penalty"]),
         proximal_mu=float(config.get("proximal-mu", 0.0)),
     )
-    arrays = ArrayRecord(
-        {
-            "coef": FlowerArray(np.ascontiguousarray(coef)),
-            "intercept": FlowerArray(intercept),
-        }
-    )
+    arrays = array_record({"coef": np.ascontiguousarray(coef), "intercept": intercept})
     metrics = MetricRecord({"num-examples": len(rows.X)})
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 

@@ -1,14 +1,11 @@
 """One-shot ridge, FedAvg and FedProx on the same clients: run, table, figure."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
@@ -18,7 +15,11 @@ from ..features import FeatureMap
 from ..federation.report import FitReport
 from ..flower import FedRidge
 from ..flower.exchange import CountingGrid, ask, log
-from ..flower.protocol.array_records import decode_arrays, model_from_arrays
+from ..flower.protocol.array_records import (
+    array_record,
+    decode_arrays,
+    model_from_arrays,
+)
 from ..regression.model import RidgeModel
 from .run_config import AppSettings
 from .task import ClientRows, largest_curvature
@@ -94,9 +95,7 @@ def run_iterative(
     began = time.perf_counter()
     result = _strategy(name, n_clients).start(
         grid=counting,
-        initial_arrays=ArrayRecord(
-            {"coef": FlowerArray(coef), "intercept": FlowerArray(intercept)}
-        ),
+        initial_arrays=array_record({"coef": coef, "intercept": intercept}),
         num_rounds=rounds,
         timeout=_TIMEOUT,
         train_config=ConfigRecord({**step, "penalty": penalty}),
@@ -109,12 +108,10 @@ def run_iterative(
 
 
 def _strategy(name: str, n_clients: int) -> Strategy:
-    everyone: dict[str, Any] = dict.fromkeys(
-        ("min_train_nodes", "min_available_nodes"), n_clients
-    )
+    all_of_them: Any = {"min_train_nodes": n_clients, "min_available_nodes": n_clients}
     if name == "FedProx":
-        return FedProx(fraction_evaluate=0.0, proximal_mu=PROXIMAL_MU, **everyone)
-    return FedAvg(fraction_evaluate=0.0, **everyone)
+        return FedProx(fraction_evaluate=0.0, proximal_mu=PROXIMAL_MU, **all_of_them)
+    return FedAvg(fraction_evaluate=0.0, **all_of_them)
 
 
 def pooled_ridge(
@@ -127,12 +124,14 @@ def pooled_ridge(
     X = rows.X if feature_map is None else feature_map.transform(rows.X)
     ridge = Ridge(alpha=settings.alpha).fit(X, rows.y)
     seconds = time.perf_counter() - began
-    coef, n_rows = np.asarray(ridge.coef_), len(rows.X)
     model = RidgeModel(
-        coef=coef, intercept=ridge.intercept_, alpha=settings.alpha, n_rows=n_rows
+        coef=np.asarray(ridge.coef_),
+        intercept=ridge.intercept_,
+        alpha=settings.alpha,
+        n_rows=len(rows.X),
+        feature_map=feature_map,
+        n_features_in=rows.X.shape[1],
     )
-    if feature_map is not None:
-        model = model.with_feature_map(feature_map, rows.X.shape[1])
     mse = test_error(model, rows)
     return Run("Pooled ridge (scikit-learn)", 0, model, 0, 0, seconds, [mse], [0])
 
@@ -146,14 +145,11 @@ def test_error(model: RidgeModel, rows: ClientRows) -> float:
 
 def comparison_table(runs: list[Run], rows: ClientRows) -> str:
     """Return the table of all methods against the last one, pooled ridge."""
-    columns = (
+    heads = [
         *("method", "rounds", "test MSE", "test R²", "distance to pooled"),
         *("bytes up", "bytes down", "seconds"),
-    )
-    return text_table(
-        list(columns),
-        [_line(run, rows, runs[-1].model.coef_) for run in runs],
-    )
+    ]
+    return text_table(heads, [_line(run, rows, runs[-1].model.coef_) for run in runs])
 
 
 def _line(run: Run, rows: ClientRows, pooled: Any) -> list[str]:
@@ -186,8 +182,7 @@ def draw_comparison(runs: list[Run], title: str, path: Path) -> None:
     for axis in (left, right):
         level = pooled.mse_by_round[-1]
         axis.axhline(level, color="0.4", lw=1, ls=":", label=pooled.method)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+        axis.set(xscale="log", yscale="log")
         axis.grid(visible=True, which="major", color="0.92")
         axis.yaxis.set_major_formatter(plain)
         axis.yaxis.set_minor_formatter(plain)
@@ -201,18 +196,14 @@ def draw_comparison(runs: list[Run], title: str, path: Path) -> None:
                 continue
             cost = [run.rounds] if axis is left else cost
             axis.plot(cost, run.mse_by_round, "*", ms=15, color="#2ca02c", zorder=3)
-            axis.annotate(
-                "One-Shot" if run.rounds == 1 else run.method,
-                (cost[0], run.mse_by_round[0]),
-                xytext=(8, 8),
-                textcoords="offset points",
-                color="#2ca02c",
-            )
-    left.set_xlabel("rounds")
+            label = "One-Shot" if run.rounds == 1 else run.method
+            place: Any = {"xytext": (8, 8), "textcoords": "offset points"}
+            star = (cost[0], run.mse_by_round[0])
+            axis.annotate(label, star, **place, color="#2ca02c")
+    left.set(xlabel="rounds", ylabel="test MSE")
     left.xaxis.set_major_formatter(plain)
     right.set_xlabel("bytes, both ways, all clients")
     right.xaxis.set_major_formatter(FuncFormatter(lambda size, _: human_bytes(size)))
-    left.set_ylabel("test MSE")
     left.legend(frameon=False)
     figure.suptitle(title)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,6 @@ SuperNode. Where there is an authority already, use its certificates instead; Fl
 does not care who made them.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import ipaddress
@@ -23,11 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..errors import FedRidgeError
 
-_DAYS = 365
 _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-_CLOCKS_APART = datetime.timedelta(hours=1)
-_OPENSSH = serialization.PrivateFormat.OpenSSH
-_PKCS8 = serialization.PrivateFormat.PKCS8
 _PEM = serialization.Encoding.PEM
 _Key = ec.EllipticCurvePrivateKey
 
@@ -77,7 +71,7 @@ def write_credentials(
         If some of it is there already: a deployment that runs would lose its keys.
     """
     _check_names(nodes)
-    _check_hosts(hosts)
+    names = [_host(host) for host in hosts]
     found = Credentials(folder)
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [found.node_key(name) for name in nodes]
@@ -92,7 +86,7 @@ def write_credentials(
     if not wanted:
         raise FedRidgeError("neither a host nor a node: there is nothing to write.")
     if hosts:
-        _write_certificates(found, hosts)
+        _write_certificates(found, hosts[0], names)
     for name in nodes:
         write_node_key(found, name)
     return found
@@ -110,23 +104,9 @@ def _check_names(nodes: Sequence[str]) -> None:
         raise FedRidgeError(f"the node {', '.join(sorted(twice))} is there twice.")
 
 
-def _check_hosts(hosts: Sequence[str]) -> None:
-    for host in hosts:
-        try:
-            _host(host)
-        except ValueError:
-            good = False
-        else:
-            is_address = isinstance(_host(host), x509.IPAddress)
-            good = is_address or _HOST.fullmatch(host) is not None
-        if not good:
-            raise FedRidgeError(
-                f"{host!r} is not a host: a name as in 'superlink.example.org' or an "
-                "address as in '10.0.0.1', without port or 'https' before it."
-            )
-
-
-def _write_certificates(found: Credentials, hosts: Sequence[str]) -> None:
+def _write_certificates(
+    found: Credentials, first: str, names: list[x509.GeneralName]
+) -> None:
     authority_key, key = _new_key(), _new_key()
     public, issuer = authority_key.public_key(), _name("fedridge deployment authority")
     authority = (
@@ -138,9 +118,9 @@ def _write_certificates(found: Credentials, hosts: Sequence[str]) -> None:
     )
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(public)
     server = (
-        _certificate(_name(hosts[0]), key, issuer)
+        _certificate(_name(first), key, issuer)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_host(h) for h in hosts]), False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
         .add_extension(identifier, critical=False)
@@ -148,13 +128,14 @@ def _write_certificates(found: Credentials, hosts: Sequence[str]) -> None:
     )
     found.authority.write_bytes(authority.public_bytes(_PEM))
     found.certificate.write_bytes(server.public_bytes(_PEM))
-    _write_secret(found.key, _private(key, _PKCS8))
+    _write_secret(found.key, _private(key, serialization.PrivateFormat.PKCS8))
 
 
 def write_node_key(credentials: Credentials, name: str) -> None:
     """Write the key pair of one SuperNode, in the form of ``ssh-keygen``."""
     key = _new_key()
-    _write_secret(credentials.node_key(name), _private(key, _OPENSSH))
+    private = _private(key, serialization.PrivateFormat.OpenSSH)
+    _write_secret(credentials.node_key(name), private)
     public = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
@@ -186,8 +167,8 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS_APART)
-        .not_valid_after(now + datetime.timedelta(days=_DAYS))
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=365))
     )
 
 
@@ -199,7 +180,12 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        if _HOST.fullmatch(host):
+            return x509.DNSName(host)
+    raise FedRidgeError(
+        f"{host!r} is not a host: a name as in 'superlink.example.org' or an "
+        "address as in '10.0.0.1', without port or 'https' before it."
+    )
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

@@ -1,13 +1,11 @@
 """Local training of FedAvg and FedProx: gradient steps on one client's rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from .._types import Array
 
 
 def gradient_steps(
@@ -40,13 +38,12 @@ def gradient_steps(
     rng : numpy.random.Generator, optional
         Needed for batches and for noise.
     """
-    start = weights
     current = tuple(weight.copy() for weight in weights)
     for _ in range(epochs):
         for rows in _batches(len(X), batch_size, rng):
             slopes = _slopes(current, X[rows], y[rows])
             for k, (weight, slope) in enumerate(zip(current, slopes, strict=True)):
-                slope += proximal_mu * (weight - start[k])
+                slope += proximal_mu * (weight - weights[k])
                 if k == 0:
                     slope += penalty * weight
                 if noise_sd and rng is not None:

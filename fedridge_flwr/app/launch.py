@@ -6,8 +6,6 @@ the app fails. Here every run has its own ports and its own FLWR_HOME, the Super
 is a child that is stopped at the end, and an app that failed is an error.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json
@@ -18,17 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..errors import FedRidgeError
-from .processes import (
-    END_LOST,
-    exit_on_signals,
-    flower_environment,
-    free_ports,
-    refuse_unfinished,
-    stop_processes,
-    stream,
-    tool,
-    wait_until_healthy,
-)
+from . import processes
 
 
 class LocalSuperLink:
@@ -57,24 +45,30 @@ class LocalSuperLink:
             If Flower refuses the run or the app does not finish well.
         """
         command = [
-            *(tool("flwr"), "run", str(app), "--stream", "--federation-config"),
+            *(
+                processes.tool("flwr"),
+                "run",
+                str(app),
+                "--stream",
+                "--federation-config",
+            ),
             f"num-supernodes={num_supernodes} client-resources-num-cpus=1",
         ]
         if run_config:
             command += ["--run-config", toml_pairs(run_config)]
-        output = stream(command, self.environment, timeout, echo)
+        output = processes.stream(command, self.environment, timeout, echo)
         status, details = self._last_run()
-        if details == END_LOST:
+        if details == processes.END_LOST:
             if echo:
                 print("Flower lost the end of the run; once more.", flush=True)
-            output = stream(command, self.environment, timeout, echo)
+            output = processes.stream(command, self.environment, timeout, echo)
             status, details = self._last_run()
-        refuse_unfinished(status, output)
+        processes.refuse_unfinished(status, output)
         return output
 
     def _last_run(self) -> tuple[str, str]:
         listed = subprocess.run(  # noqa: S603 - a list of arguments, no shell
-            [tool("flwr"), "list", "--format", "json"],
+            [processes.tool("flwr"), "list", "--format", "json"],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -97,15 +91,15 @@ def local_superlink() -> Iterator[LocalSuperLink]:
             "pip install 'fedridge-flwr[simulation]'"
         )
     home = Path(tempfile.mkdtemp(prefix="fedridge-flwr-"))
-    port, control = free_ports(2)
-    environment = flower_environment(
+    port, control = processes.free_ports(2)
+    environment = processes.flower_environment(
         home,
         FLWR_LOCAL_SUPERLINK_HTTP_API_PORT=str(port),
         FLWR_LOCAL_CONTROL_API_PORT=str(control),
         RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
     )
     command = [
-        *(tool("flower-superlink"), "--insecure", "--simulation"),
+        *(processes.tool("flower-superlink"), "--insecure", "--simulation"),
         *("--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)),
         *("--control-api-address", f"127.0.0.1:{control}"),
         *("--database", str(home / "state.db"), "--log-file", str(home / "log.txt")),
@@ -121,11 +115,11 @@ def local_superlink() -> Iterator[LocalSuperLink]:
         cwd=home,
     )
     try:
-        with exit_on_signals():
-            wait_until_healthy(process, port, home / "log.txt")
+        with processes.exit_on_signals():
+            processes.wait_until_healthy(process, port, home / "log.txt")
             yield LocalSuperLink(environment)
     finally:
-        stop_processes([process])
+        processes.stop_processes([process])
         shutil.rmtree(home, ignore_errors=True)
 
 

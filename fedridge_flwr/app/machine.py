@@ -1,7 +1,5 @@
 """What a reader has to know of the machine that something was measured on."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version

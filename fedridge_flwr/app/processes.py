@@ -1,7 +1,5 @@
 """Processes of Flower that are ours: free ports, their output, and their end."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os
@@ -17,9 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ..errors import FedRidgeError
-
-_START_SECONDS = 300.0
-_STOP_SECONDS = 15.0
 
 # The process of a run tells its end once, without a second try, and kills itself five
 # seconds after the app returned. On a busy machine the SuperLink may not have heard it
@@ -53,14 +48,11 @@ def tool(name: str) -> str:
 
 def free_ports(number: int) -> list[int]:
     """Return ports of the loopback device that nobody listens at."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
+    with contextlib.ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @contextlib.contextmanager
@@ -128,13 +120,9 @@ def wait_until_healthy(
     authority: Path | None = None,
 ) -> None:
     """Wait until a process answers at its port; over TLS if an authority is given."""
-    context = (
-        None if authority is None else ssl.create_default_context(cafile=str(authority))
-    )
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
+    context = ssl.create_default_context(cafile=authority) if authority else None
+    deadline = time.monotonic() + 300.0
+    while process.poll() is None and time.monotonic() < deadline:
         if _is_healthy(port, context):
             return
         time.sleep(0.2)
@@ -144,11 +132,11 @@ def wait_until_healthy(
 
 def _is_healthy(port: int, context: ssl.SSLContext | None) -> bool:
     # Not urllib, which would ask the proxy of the environment.
-    connection = (
-        http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        if context is None
-        else http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
-    )
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    if context is not None:
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", port, timeout=10, context=context
+        )
     with contextlib.closing(connection):
         try:
             connection.request("GET", "/health")
@@ -167,7 +155,7 @@ def stop_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         for kind in (signal.SIGCONT, signal.SIGTERM):
             for process in processes:
                 _signal_group(process, kind)
-        deadline = time.monotonic() + _STOP_SECONDS
+        deadline = time.monotonic() + 15.0
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(deadline - time.monotonic(), 0.0))
@@ -183,10 +171,8 @@ def refuse_unfinished(status: str, output: str) -> None:
     """Raise what went wrong in a run whose status says that something did."""
     if status != "finished:completed":
         telling = [line for line in output.splitlines() if "Error" in line]
-        raise FedRidgeError(
-            f"the run ended as {status!r}. "
-            + (f"Last error: {telling[-1].strip()}" if telling else output[-2000:])
-        )
+        why = f"Last error: {telling[-1].strip()}" if telling else output[-2000:]
+        raise FedRidgeError(f"the run ended as {status!r}. {why}")
 
 
 def _signal_group(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:

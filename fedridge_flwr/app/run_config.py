@@ -1,13 +1,12 @@
 """The run-config of the app, checked: Flower itself does not check value types."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
+from .._checks import as_number, check_choice, check_whole, must_be
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..federation.requests import MODES
@@ -15,8 +14,15 @@ from ..federation.screening.outliers import SCREENS
 from ..privacy import DifferentialPrivacy
 from ..statistics.float32 import WIRE_DTYPES
 
-METHODS = ("server", "clients", "gcv", "noise")
-DATASETS = ("diabetes", "digits", "synthetic")
+_SMALLEST = {"d": 1, "n": 1, "privacy_rounds": 1}
+_BELOW = {"delta": 1.0, "test_fraction": 1.0}
+_CHOICES = {
+    "dataset": ("diabetes", "digits", "synthetic"),
+    "cv": ("server", "clients", "gcv", "noise", ""),
+    "wire_dtype": WIRE_DTYPES,
+    "mode": MODES,
+    "screen": SCREENS,
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class AppSettings:
         try:
             return [float(number) for number in self.alphas.split(",")]
         except ValueError:
-            _refuse("alphas", '"auto" or numbers like "0.1, 1, 10"', self.alphas)
+            expected = '"auto" or numbers like "0.1, 1, 10"'
+            raise must_be("run-config alphas", expected, self.alphas) from None
 
     def mapping(self) -> FeatureMap | None:
         """Return the feature map asked for, if there is one."""
@@ -85,61 +92,42 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
     >>> read_settings({"alpha": "large"})
     Traceback (most recent call last):
     fedridge_flwr.errors.FedRidgeError: run-config alpha must be a number of at least 0\
-, got 'large' (str).
+, got 'large'.
     """
-    settings = AppSettings(
-        **{each.name: _read(run_config, each.name, each.default) for each in _FIELDS}
-    )
+    found = (_read(run_config, each.name, each.default) for each in fields(AppSettings))
+    settings = AppSettings(*found)
     settings.candidates()
     if settings.mapping() is not None and settings.compare_rounds:
-        _refuse(
-            "compare-rounds",
-            "0 with a feature-map: FedAvg here fits the columns as they are (the "
-            "kernels experiment in simulations/ has FedAvg on the same features)",
-            settings.compare_rounds,
+        raise FedRidgeError(
+            "run-config compare-rounds must be 0 with a feature-map: FedAvg here fits "
+            "the columns as they are (the kernels experiment in simulations/ has "
+            "FedAvg on the same features)."
         )
     if settings.privacy() is not None and settings.compare_rounds:
-        reason = "0 with privacy: FedAvg would tell the same rows without noise"
-        _refuse("compare-rounds", reason, settings.compare_rounds)
+        raise FedRidgeError(
+            "run-config compare-rounds must be 0 with privacy: FedAvg would tell the "
+            "same rows without noise."
+        )
     if settings.output_dir and not os.path.isabs(settings.output_dir):
         place = "a ServerApp's working directory is that of the SuperLink"
-        _refuse("output-dir", f"an absolute path ({place})", settings.output_dir)
+        expected = f"an absolute path ({place})"
+        raise must_be("run-config output-dir", expected, settings.output_dir)
     return settings
 
 
-# What a value may be besides being of the type of its default.
-_FIELDS = fields(AppSettings)
-_SMALLEST = {"d": 1, "n": 1, "privacy_rounds": 1}
-_BELOW = {"delta": 1.0, "test_fraction": 1.0}
-_CHOICES = {
-    "dataset": DATASETS,
-    "cv": METHODS,
-    "wire_dtype": WIRE_DTYPES,
-    "mode": MODES,
-    "screen": SCREENS,
-}
-
-
-def _read(run_config: Mapping[str, Any], name: str, default: Any) -> Any:
-    key, kind, smallest = name.replace("_", "-"), type(default), _SMALLEST.get(name, 0)
-    value = run_config.get(key, default)
-    if kind is str:
-        if not isinstance(value, str):
-            _refuse(key, "text", value)
-        if name in _CHOICES and value not in (default, *_CHOICES[name]):
-            empty = "" if default else ", or empty"
-            _refuse(key, f"one of {', '.join(_CHOICES[name])}{empty}", value)
-        return value
-    known = isinstance(value, int if kind is int else int | float)
-    below = _BELOW.get(name, math.inf)
-    if isinstance(value, bool) or not known or not smallest <= value < below:
-        what = "a whole number" if kind is int else "a number"
-        top = f" and below {below:g}" if name in _BELOW else ""
-        _refuse(key, f"{what} of at least {smallest}{top}", value)
-    return kind(value)
-
-
-def _refuse(key: str, expected: str, value: Any) -> NoReturn:
-    raise FedRidgeError(
-        f"run-config {key} must be {expected}, got {value!r} ({type(value).__name__})."
-    )
+def _read(run_config: Mapping[str, Any], field: str, default: Any) -> Any:
+    key = field.replace("_", "-")
+    name, value = f"run-config {key}", run_config.get(key, default)
+    if isinstance(default, int):
+        return check_whole(name, value, _SMALLEST.get(field, 0))
+    if isinstance(default, float):
+        number, below = as_number(value), _BELOW.get(field, math.inf)
+        if not 0 <= number < below:
+            top = f" and below {below:g}" if field in _BELOW else ""
+            raise must_be(name, f"a number of at least 0{top}", value)
+        return number
+    if field in _CHOICES:
+        return check_choice(name, value, _CHOICES[field])
+    if not isinstance(value, str):
+        raise must_be(name, "text", value)
+    return value

@@ -1,7 +1,5 @@
 """The ServerApp: one-shot ridge and, if wanted, FedAvg and FedProx beside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from ..flower import FedRidge
 from ..flower.exchange import log, wait_for_nodes
-from .comparison import (
-    LOCAL_EPOCHS,
-    PROXIMAL_MU,
-    Run,
-    comparison_table,
-    draw_comparison,
-    pooled_ridge,
-    run_iterative,
-    run_oneshot,
-    warm_up,
-)
+from . import comparison
 from .machine import versions
 from .run_config import AppSettings, read_settings
 from .task import ClientRows, feature_names, pooled_rows
@@ -40,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
             n_clients,
         )
     rows = pooled_rows(settings, n_clients)
-    warm_up(grid)
+    comparison.warm_up(grid)
     strategy = FedRidge(
         alpha=settings.alpha,
         alphas=settings.candidates(),
@@ -53,17 +41,20 @@ def main(grid: Grid, context: Context) -> None:
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
     )
-    runs = [run_oneshot(strategy, grid, rows)]
+    runs = [comparison.run_oneshot(strategy, grid, rows)]
     # Whatever alpha was chosen, the others are held against the same problem.
     settings = replace(settings, alpha=strategy.model_.alpha_)
     if settings.compare_rounds:
         runs += [
-            run_iterative(name, grid, settings, n_clients, rows)
+            comparison.run_iterative(name, grid, settings, n_clients, rows)
             for name in ("FedAvg", "FedProx")
         ]
-    runs.append(pooled_ridge(settings, rows, strategy.model_.feature_map))
+    runs.append(comparison.pooled_ridge(settings, rows, strategy.model_.feature_map))
 
-    table, facts = comparison_table(runs, rows), _facts(settings, n_clients, rows)
+    table, facts = (
+        comparison.comparison_table(runs, rows),
+        _facts(settings, n_clients, rows),
+    )
     parts, report = [strategy.model_.summary(), table, facts], strategy.report_
     if report.refinement is not None or report.advice or report.suspects:
         parts.insert(1, str(report))
@@ -82,8 +73,9 @@ def _facts(settings: AppSettings, n_clients: int, rows: ClientRows) -> str:
     ]
     if settings.compare_rounds:
         parts.append(
-            f"FedAvg and FedProx: Flower's own classes, full batch, {LOCAL_EPOCHS} "
-            f"local steps of size 1/L, FedProx mu {PROXIMAL_MU:g}."
+            "FedAvg and FedProx: Flower's own classes, full batch, "
+            f"{comparison.LOCAL_EPOCHS} local steps of size 1/L, FedProx mu "
+            f"{comparison.PROXIMAL_MU:g}."
         )
     parts.append("Times are taken after a warm-up round that starts Ray.")
     found = versions(("flwr", "fedridge-flwr", "numpy", "scipy", "scikit-learn"))
@@ -92,7 +84,7 @@ def _facts(settings: AppSettings, n_clients: int, rows: ClientRows) -> str:
 
 
 def _write(
-    settings: AppSettings, strategy: FedRidge, runs: list[Run], table: str
+    settings: AppSettings, strategy: FedRidge, runs: list[comparison.Run], table: str
 ) -> None:
     folder = Path(settings.output_dir)
     strategy.model_.save(folder / "model.json")
@@ -101,7 +93,7 @@ def _write(
         strategy.selection_.draw(folder / "alpha.png")
     if settings.compare_rounds and runs[0].mse_by_round[0] > 0:
         title = f"{settings.dataset}: one round against {settings.compare_rounds}"
-        draw_comparison(runs, title, folder / "comparison.png")
+        comparison.draw_comparison(runs, title, folder / "comparison.png")
     # Written last: whoever finds the table finds the rest.
     (folder / "table.md").write_text(table, encoding="utf-8")
     log.info("wrote model.json, report.json and table.md to %s", folder)

@@ -1,13 +1,10 @@
 """The paper's synthetic clients (its section V-A), each from a stream of its own."""
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
+from .._types import Array
 from ..errors import FedRidgeError
 
-Array = NDArray[np.float64]
 NOISE_SD = 0.1
 
 

@@ -1,19 +1,16 @@
 """Data of the app's clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .._types import Array
 from ..errors import FedRidgeError
 from .descent import curvature
 from .run_config import AppSettings
 from .synthetic import paper_rows
 
-Array = NDArray[np.float64]
 MIN_ROWS = 2
 
 
@@ -34,7 +31,7 @@ def client_rows(settings: AppSettings, partition: int, n_partitions: int) -> Cli
         size = {"rows": settings.n, "features": settings.d}
         X, y = paper_rows(partition, **size, gamma=settings.gamma, seed=settings.seed)
     else:
-        X_all, y_all = _dataset(settings.dataset)
+        X_all, y_all, _ = _dataset(settings.dataset)
         order = np.random.default_rng(settings.seed).permutation(len(X_all))
         mine = np.array_split(order, n_partitions)[partition]
         X, y = X_all[mine], y_all[mine]
@@ -62,23 +59,17 @@ def pooled_rows(settings: AppSettings, n_partitions: int) -> ClientRows:
 
 def feature_names(settings: AppSettings) -> list[str] | None:
     """Return the names of the features, where the data set has them."""
-    from sklearn.datasets import load_diabetes, load_digits
-
-    if settings.dataset == "synthetic":
-        return None
-    load = load_diabetes if settings.dataset == "diabetes" else load_digits
-    return [str(name) for name in load().feature_names]
+    return None if settings.dataset == "synthetic" else _dataset(settings.dataset)[2]
 
 
 @lru_cache(maxsize=2)
-def _dataset(name: str) -> tuple[Array, Array]:
+def _dataset(name: str) -> tuple[Array, Array, list[str]]:
     from sklearn.datasets import load_diabetes, load_digits
 
-    if name == "diabetes":
-        X, y = load_diabetes(return_X_y=True)
-        return np.asarray(X), np.asarray(y)
-    X, labels = load_digits(return_X_y=True)
-    return np.asarray(X), np.eye(10)[labels]
+    table = load_diabetes() if name == "diabetes" else load_digits()
+    y = table.target if name == "diabetes" else np.eye(10)[table.target]
+    names = [str(feature) for feature in table.feature_names]
+    return np.asarray(table.data), np.asarray(y), names
 
 
 def largest_curvature(settings: AppSettings, n_partitions: int) -> float:

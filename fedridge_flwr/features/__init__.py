@@ -7,8 +7,6 @@ ones. Rules that need data, such as ``gamma="scale"``, are resolved by the means
 variances of the columns over all clients (`column_moments`).
 """
 
-from __future__ import annotations
-
 from .allowlist import check_allowed, check_permission
 from .base import FeatureMap
 from .column_moments import ColumnMoments

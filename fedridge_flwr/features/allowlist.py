@@ -1,7 +1,5 @@
 """Which feature maps a client accepts from the server."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 

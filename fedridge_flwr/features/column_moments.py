@@ -154,8 +154,8 @@ class ColumnMoments:
                 "column moments are 1 + 2d numbers (weight, means, variances), "
                 f"got {packed.size}."
             )
-        if not (np.abs(packed) < _LARGEST).all():
-            bad = int(np.count_nonzero(~(np.abs(packed) < _LARGEST)))
+        bad = int(np.count_nonzero(~(np.abs(packed) < _LARGEST)))
+        if bad:
             raise StatisticsError(
                 f"{bad} of {packed.size} column moments are NaN, infinite or above "
                 f"{_LARGEST:g}."

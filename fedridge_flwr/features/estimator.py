@@ -1,8 +1,6 @@
 """A feature map as a scikit-learn transformer; the only module that imports sklearn."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -31,7 +29,7 @@ class FeatureMapTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mi
     def __init__(self, feature_map: str) -> None:
         self.feature_map = feature_map
 
-    def fit(self, X: Any, y: Any = None) -> FeatureMapTransformer:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Note the number of columns, and their names if X is a frame."""
         n_features = int(finite_block(X).shape[1])
         self._n_features_out = self._map().n_features_out(n_features)

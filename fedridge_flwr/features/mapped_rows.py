@@ -1,7 +1,5 @@
 """`MappedRows`: rows behind a feature map, made one block at a time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,18 +123,12 @@ def map_rows(rows: Rows, feature_map: FeatureMap | None) -> Rows:
     if isinstance(rows, MappedRows):
         raise FedRidgeError("the rows are mapped already: join maps with |.")
     feature_map.refuse_unresolved()
+    d = rows.n_features
+    schema = Schema(
+        *(feature_map.n_features_out(d), rows.n_targets, rows.feature_names),
+        feature_map=feature_map.fingerprint(d),
+        n_features_in=d,
+    )
     return MappedRows(
-        X=rows.X,
-        Y=rows.Y,
-        weight=rows.weight,
-        n_rows=rows.n_rows,
-        schema=Schema(
-            feature_map.n_features_out(rows.n_features),
-            rows.n_targets,
-            rows.feature_names,
-            feature_map=feature_map.fingerprint(rows.n_features),
-            n_features_in=rows.n_features,
-        ),
-        raw=rows,
-        mapping=feature_map,
+        rows.X, rows.Y, rows.weight, rows.n_rows, schema, raw=rows, mapping=feature_map
     )

@@ -1,7 +1,5 @@
 """`NeuralTangentFeatures`: a wide network where it starts, as a linear model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """`PolynomialMap`: powers and products of columns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement
@@ -15,8 +13,6 @@ from .._checks import check_flag, check_size
 from .._text import counted
 from .._types import Array
 from .base import FeatureMap, dense
-
-_LARGEST_DEGREE = 20
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class PolynomialMap(FeatureMap):
     def __post_init__(self) -> None:
         """Check the parameters."""
         self._set(
-            degree=check_size("degree", self.degree, _LARGEST_DEGREE),
+            degree=check_size("degree", self.degree, largest=20),
             interaction_only=check_flag("interaction_only", self.interaction_only),
         )
 

@@ -1,7 +1,5 @@
 """`GaussianProjection`: the paper's random projection to fewer columns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar, NamedTuple

@@ -27,10 +27,6 @@ MOST_FEATURES = math.isqrt(int(MEMORY / MATRICES))
 """Features of which such a server can hold matrices of d x d."""
 
 _SPECTRA = (0.0, 1.0, 2.0)
-_STEEPEST = 3.0
-_REFINE_ROUNDS = (5.0, 6.0, 14.0)
-_CG_ROUNDS = (21.0, 128.0, 1318.0)
-_UNKNOWN_SPECTRUM = 1.0
 
 
 def oneshot_bytes(d: int, t: int = 1, n: int | None = None) -> int:
@@ -106,7 +102,7 @@ def refine_rounds(spectrum: float | None) -> int:
     >>> [refine_rounds(s) for s in (0, 1, 1.5, 2, None)]
     [5, 6, 10, 14, 6]
     """
-    return _interpolated(spectrum, _REFINE_ROUNDS)
+    return _interpolated(spectrum, (5.0, 6.0, 14.0))
 
 
 def cg_rounds(spectrum: float | None) -> int:
@@ -117,11 +113,11 @@ def cg_rounds(spectrum: float | None) -> int:
     >>> [cg_rounds(s) for s in (0, 1, 2, 3)]
     [21, 128, 1318, 13572]
     """
-    return _interpolated(spectrum, _CG_ROUNDS)
+    return _interpolated(spectrum, (21.0, 128.0, 1318.0))
 
 
 def _interpolated(spectrum: float | None, measured: Sequence[float]) -> int:
-    place = min(_UNKNOWN_SPECTRUM if spectrum is None else spectrum, _STEEPEST)
+    place = min(1.0 if spectrum is None else spectrum, 3.0)
     k = 0 if place < _SPECTRA[1] else 1
     growth = math.log(measured[k + 1] / measured[k])
     rounds = measured[k] * math.exp(growth * (place - _SPECTRA[k]))

@@ -3,31 +3,16 @@
 import math
 from dataclasses import dataclass
 
+from .._checks import as_number, check_whole, must_be
 from .._text import human_bytes, text_table
-from ..errors import FedRidgeError
 from ..privacy.accounting import noise_multiplier
 from ..statistics.triangular import fewer_numbers
-from .costs import (
-    BUDGET,
-    MATRICES,
-    MEMORY,
-    cg_bytes,
-    cg_rounds,
-    fedavg_bytes,
-    oneshot_bytes,
-    private_bytes,
-    private_refine_bytes,
-    projection_bytes,
-    refine_bytes,
-    refine_rounds,
-)
+from . import costs
+from .costs import BUDGET, MEMORY
 
 _FEDAVG_ROUNDS = 200
 _PRIVATE_ROUNDS = 20
-_SEVERAL_ROUNDS = 20
 _DELTA = 1e-5
-_CLEAR_SIGNAL = 10.0
-_PROJECTED = 0.4
 _LARGEST_BUDGET = 1e18
 _MEASURED = "measured at d=1000, 20 clients of 500 rows; an estimate elsewhere"
 
@@ -177,32 +162,29 @@ def recommend(
     >>> print(recommend(d=100, n=500, K=20).paper)
     Paper: one-shot if d < 4 R and epsilon >= 1; with R = 200, one-shot. We agree.
     """
-    for name, value in {"d": d, "n": n, "K": K, "t": t}.items():
-        _check_whole(name, value)
+    d, n, K, t = (
+        check_whole(name, value)
+        for name, value in (("d", d), ("n", n), ("K", K), ("t", t))
+    )
     if rounds is not None:
-        _check_whole("rounds", rounds)
+        rounds = check_whole("rounds", rounds)
     for name, number, lowest, highest in (
         ("epsilon", epsilon, 1e-6, 1e6),
         ("spectrum", spectrum, 0.0, 10.0),
         ("budget", budget, 1.0, _LARGEST_BUDGET),
         ("memory", memory, 1.0, 1e18),
     ):
-        if number is not None:
-            _check_number(name, number, lowest, highest)
+        if number is not None and not lowest <= as_number(number) <= highest:
+            raise must_be(name, f"a number from {lowest:g} to {highest:g}", number)
     case = _Case(d, n, K, rounds, spectrum, t, budget, memory)
+    table = case.exact_table() if epsilon is None else case.private_table()
     if epsilon is None:
-        table = case.exact_table()
         method, reason = case.exact_advice(table)
     else:
-        table = case.private_table()
         method, reason = case.private_advice(epsilon)
-    return Recommendation(
-        method=method,
-        bytes_per_client=table[method].bytes_per_client,
-        reason=reason,
-        alternatives=tuple(table.values()),
-        paper=_paper(d, rounds, epsilon, method),
-    )
+    paper = _paper(d, rounds, epsilon, method)
+    size = table[method].bytes_per_client
+    return Recommendation(method, size, reason, tuple(table.values()), paper)
 
 
 def better_mode(
@@ -242,42 +224,55 @@ class _Case:
 
     def exact_table(self) -> dict[str, Alternative]:
         d, n, t = self.d, self.n, self.t
-        steps, more = refine_rounds(self.spectrum), cg_rounds(self.spectrum)
-        fedavg = self.rounds or _FEDAVG_ROUNDS
-        m = self._projected()
-        factor = " (trapezoid factor)" if fewer_numbers(n, d, t) else ""
+        refine_rounds = costs.refine_rounds(self.spectrum)
+        refine = costs.refine_bytes(d, t, n, rounds=refine_rounds)
+        cg_rounds = costs.cg_rounds(self.spectrum)
+        cg = costs.cg_bytes(d, t, rounds=cg_rounds)
+        # A projection to 40% of the features, or to as many as the budget allows.
+        allowed = math.isqrt(int(self.budget / 4)) - t - 2
+        m = max(1, min(round(0.4 * d), allowed))
+        once = "statistics once"
+        if fewer_numbers(n, d, t):
+            once += " (trapezoid factor)"
         return _by_method(
+            Alternative("oneshot", costs.oneshot_bytes(d, t, n), 1, True, once),
             Alternative(
-                "oneshot", oneshot_bytes(d, t, n), 1, True, f"statistics once{factor}"
+                "refine", refine, 1 + refine_rounds, True, "int8 factor, then vectors"
             ),
+            Alternative("cg", cg, 1 + cg_rounds, True, "vectors"),
             Alternative(
-                "refine",
-                refine_bytes(d, t, n, rounds=steps),
-                1 + steps,
-                True,
-                "int8 factor, then vectors",
-            ),
-            Alternative("cg", cg_bytes(d, t, rounds=more), 1 + more, True, "vectors"),
-            Alternative(
-                "projection",
-                projection_bytes(m, t, n),
-                1,
-                False,
+                *("projection", costs.projection_bytes(m, t, n), 1, False),
                 f"random projection to {m}",
             ),
-            Alternative(
-                "iterative", fedavg_bytes(d, t, rounds=fedavg), fedavg, False, "FedAvg"
-            ),
+            self._fedavg("FedAvg"),
         )
+
+    def private_table(self) -> dict[str, Alternative]:
+        d, rounds = self.d, _PRIVATE_ROUNDS
+        once = costs.private_bytes(d, self.t)
+        refine = costs.private_refine_bytes(d, rounds)
+        how = f"DifferentialPrivacy(rounds={rounds})"
+        return _by_method(
+            Alternative("oneshot", once, 1, False, "noisy sums once"),
+            Alternative("refine", refine, rounds, False, how),
+            self._fedavg("DP-FedAvg, not in this package"),
+        )
+
+    def _fedavg(self, note: str) -> Alternative:
+        rounds = self.rounds or _FEDAVG_ROUNDS
+        size = costs.fedavg_bytes(self.d, self.t, rounds=rounds)
+        return Alternative("iterative", size, rounds, False, note)
 
     def exact_advice(self, table: dict[str, Alternative]) -> tuple[str, str]:
         once, refine, cg = table["oneshot"], table["refine"], table["cg"]
         payload = human_bytes(once.bytes_per_client)
-        holds = MATRICES * self.d**2 <= self.memory
+        budget, memory = human_bytes(self.budget), human_bytes(self.memory)
+        too_large = f"{self.d} x {self.d} numbers do not fit the server's {memory}"
+        holds = costs.MATRICES * self.d**2 <= self.memory
         if once.bytes_per_client <= self.budget and holds:
             return "oneshot", (
                 f"exact in one round, and {payload} per client are within the budget "
-                f"of {human_bytes(self.budget)}.{self._few_rows()}"
+                f"of {budget}.{self._few_rows()}"
             )
         saves = refine.bytes_per_client < once.bytes_per_client
         if self.affords(refine.rounds) and holds and saves:
@@ -288,47 +283,21 @@ class _Case:
             )
         if not holds and self.affords(cg.rounds):
             return "cg", (
-                f"{self.d} x {self.d} numbers do not fit the server's "
-                f"{human_bytes(self.memory)}; conjugate gradients are exact and need "
-                f"vectors only, in about {cg.rounds:,} rounds ({_MEASURED}); set "
-                "max_rounds accordingly."
+                f"{too_large}; conjugate gradients are exact and need vectors only, in "
+                f"about {cg.rounds:,} rounds ({_MEASURED}); set max_rounds accordingly."
             )
         if holds:
             return "oneshot", (
-                f"{payload} per client are above the budget of "
-                f"{human_bytes(self.budget)}, but whatever is smaller comes back to "
-                f"the clients in {refine.rounds} rounds or more, or is not exact: a "
-                "projection to 40% of the features was measured to add 18% to 5740% "
-                'to the error. wire_dtype="float32" halves the bytes.'
-                f"{self._few_rows()}"
+                f"{payload} per client are above the budget of {budget}, but whatever "
+                f"is smaller comes back to the clients in {refine.rounds} rounds or "
+                "more, or is not exact: a projection to 40% of the features was "
+                "measured to add 18% to 5740% to the error. "
+                f'wire_dtype="float32" halves the bytes.{self._few_rows()}'
             )
-        several = self.rounds is not None and self.rounds >= _SEVERAL_ROUNDS
-        method = "iterative" if several else "projection"
-        return method, (
-            f"nothing exact is possible: {self.d} x {self.d} numbers do not fit the "
-            f"server's {human_bytes(self.memory)}, and conjugate gradients need about "
-            f"{cg.rounds:,} rounds. This is an approximation; look at its error."
-        )
-
-    def private_table(self) -> dict[str, Alternative]:
-        d, t = self.d, self.t
-        fedavg = self.rounds or _FEDAVG_ROUNDS
-        return _by_method(
-            Alternative("oneshot", private_bytes(d, t), 1, False, "noisy sums once"),
-            Alternative(
-                "refine",
-                private_refine_bytes(d, _PRIVATE_ROUNDS),
-                _PRIVATE_ROUNDS,
-                False,
-                f"DifferentialPrivacy(rounds={_PRIVATE_ROUNDS})",
-            ),
-            Alternative(
-                "iterative",
-                fedavg_bytes(d, t, rounds=fedavg),
-                fedavg,
-                False,
-                "DP-FedAvg, not in this package",
-            ),
+        several = self.rounds is not None and self.rounds >= 20
+        return "iterative" if several else "projection", (
+            f"nothing exact is possible: {too_large}, and conjugate gradients need "
+            f"about {cg.rounds:,} rounds. This is an approximation; look at its error."
         )
 
     def private_advice(self, epsilon: float) -> tuple[str, str]:
@@ -336,7 +305,7 @@ class _Case:
         noise = noise_multiplier(epsilon, _DELTA) * math.sqrt(2.0 * self.d**3)
         signal = self.n * math.sqrt(self.K) / noise
         size = f"the signal is about {signal:.2g} times the noise of one release"
-        if signal >= _CLEAR_SIGNAL:
+        if signal >= 10.0:
             return "oneshot", (
                 f"one private release is enough: {size} (at delta {_DELTA:g}, features "
                 "of equal variance)."
@@ -348,12 +317,12 @@ class _Case:
                 "equal variance (experimental; expect less on correlated features, and "
                 "below epsilon 1, where tuned DP-FedAvg was better)."
             )
-        why = (
-            "residual refinement takes one target only"
-            if self.t > 1
-            else f"rounds={self.rounds} are too few for refinement, which can end "
-            "above predicting the mean in two or three"
-        )
+        why = "residual refinement takes one target only"
+        if self.t == 1:
+            why = (
+                f"rounds={self.rounds} are too few for refinement, which can end above "
+                "predicting the mean in two or three"
+            )
         return "oneshot", (
             f"{size}, so expect a model far from the exact one, but {why}. More rows, "
             "fewer features or a larger epsilon help."
@@ -366,12 +335,6 @@ class _Case:
         needs = f"do not determine {self.d} coefficients: alpha > 0 does"
         return f" {rows} rows in all {needs}."
 
-    def _projected(self) -> int:
-        """Return 40% of the features, or as many as the budget allows."""
-        m = max(1, round(_PROJECTED * self.d))
-        allowed = math.isqrt(int(self.budget / 4)) - self.t - 2
-        return max(1, min(m, allowed))
-
 
 def _by_method(*alternatives: Alternative) -> dict[str, Alternative]:
     return {each.method: each for each in alternatives}
@@ -380,30 +343,15 @@ def _by_method(*alternatives: Alternative) -> dict[str, Alternative]:
 def _paper(d: int, rounds: int | None, epsilon: float | None, method: str) -> str:
     r = rounds or _FEDAVG_ROUNDS
     once = d < 4 * r and (epsilon is None or epsilon >= 1)
-    rule = (
-        "Paper: one-shot if d < 4 R and epsilon >= 1; with "
-        f"R = {r}, {'one-shot' if once else 'iterate'}."
-    )
-    if once == (method == "oneshot"):
-        return f"{rule} We agree." if once else f"{rule} We say {method}."
+    says = f"with R = {r}, {'one-shot' if once else 'iterate'}"
     if once:
-        return f"{rule} We differ: {method}, see the reason above."
-    return (
-        f"{rule} We differ: the rule compares numbers sent with those of R rounds that "
-        "do not reach the exact answer."
-    )
-
-
-def _check_whole(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise FedRidgeError(
-            f"{name} must be a whole number of at least 1, got {value!r}."
+        differ = f"We differ: {method}, see the reason above."
+        ours = "We agree." if method == "oneshot" else differ
+    elif method != "oneshot":
+        ours = f"We say {method}."
+    else:
+        ours = (
+            "We differ: the rule compares numbers sent with those of R rounds that do "
+            "not reach the exact answer."
         )
-
-
-def _check_number(name: str, value: object, lowest: float, highest: float) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not lowest <= value <= highest:  # type: ignore[operator]
-        raise FedRidgeError(
-            f"{name} must be a number from {lowest:g} to {highest:g}, got {value!r}."
-        )
+    return f"Paper: one-shot if d < 4 R and epsilon >= 1; {says}. {ours}"

@@ -1,7 +1,5 @@
 """Candidates for alpha: checked, or a grid over the spectrum of the Gram matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, Unpack
 
@@ -14,11 +12,6 @@ from ..statistics.sufficient import SufficientStatistics
 from .normal_equations import FitOptions, normal_equations
 
 Alphas: TypeAlias = Sequence[float] | Literal["auto"]
-
-_AUTO_POINTS = 30
-_AUTO_SPAN = 1e-8
-_AUTO_DEPTH = 1e-6
-_SMALLEST_STEP = 10**0.25
 
 
 def check_alphas(alphas: Any) -> Array:
@@ -51,17 +44,17 @@ def auto_alphas(total: SufficientStatistics, **options: Unpack[FitOptions]) -> A
     largest = float(values[-1])
     if largest <= 0:
         raise StatisticsError("all features are constant: there is no alpha to choose.")
-    span = max(_AUTO_SPAN, values.size * total.rounding)
+    span = max(1e-8, values.size * total.rounding)
     filled = values[values > span * largest]
     smallest = float(filled[0]) / 10
     if filled.size == values.size:
-        smallest = min(smallest, _AUTO_DEPTH * largest)
-    return np.geomspace(smallest, largest, _AUTO_POINTS)
+        smallest = min(smallest, 1e-6 * largest)
+    return np.geomspace(smallest, largest, 30)
 
 
 def extended_grid(alphas: Array, *, downwards: bool) -> Array:
     """Return a grid with eight more candidates at one of its ends."""
-    step = max(alphas[1] / alphas[0], _SMALLEST_STEP)
+    step = max(alphas[1] / alphas[0], 10**0.25)
     more = np.geomspace(step, step**8, 8)
     if downwards:
         return np.concatenate([alphas[0] / more[::-1], alphas])

@@ -7,11 +7,12 @@ others on its own rows; `AlphaSelection.from_losses` takes both.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -21,20 +22,10 @@ from .._types import Array
 from ..errors import FedRidgeError, SingularSystemError, StatisticsError
 from ..statistics.sufficient import SufficientStatistics
 from .alpha_grid import Alphas, auto_alphas, check_alphas, extended_grid
-from .leave_client_out import (
-    held_out_losses,
-    solve_in_penalty_units,
-    squared_errors,
-)
+from .leave_client_out import held_out_losses, solve_in_penalty_units, squared_errors
 from .model import RidgeModel
 from .normal_equations import FitOptions, normal_equations
 from .solve import solve
-
-if TYPE_CHECKING:
-    import os
-
-
-_EXTENSIONS = 4
 
 
 class GridEdgeWarning(UserWarning):
@@ -260,7 +251,7 @@ class AlphaSelection:
             alphas,
             chosen,
             {"fit_intercept": fit_intercept, "standardize": standardize},
-            mean=mean,
+            mean,
             standard_error=error,
             losses=table,
             clients=clients,
@@ -356,18 +347,8 @@ def select_alpha(
     def choose(candidates: Array) -> AlphaSelection:
         if method == "gcv":
             scores = gcv_scores(total, candidates, **options)
-            return _refitted(
-                total,
-                candidates,
-                int(np.argmin(scores)),
-                options,
-                mean=scores,
-                standard_error=None,
-                losses=None,
-                clients=[],
-                method="gcv",
-                rule="minimum",
-            )
+            chosen = int(np.argmin(scores))
+            return _refitted(total, candidates, chosen, options, scores, method="gcv")
         return AlphaSelection.from_losses(
             total,
             candidates,
@@ -378,9 +359,9 @@ def select_alpha(
         )
 
     found = choose(grid)
-    extensions = _EXTENSIONS if auto else 0
-    while found.at_edge and extensions:
-        extensions -= 1
+    for _ in range(4 if auto else 0):
+        if not found.at_edge:
+            break
         downwards = int(np.argmin(found.mean)) == 0
         try:
             found = choose(extended_grid(found.alphas, downwards=downwards))
@@ -412,9 +393,8 @@ def gcv_scores(
     solution, _ = solve_in_penalty_units(equations, alphas)
     centred = equations.fit_intercept
     spread = total.centred_target_gram if centred else total.target_gram
-    residual = squared_errors(
-        matrix, rhs, np.diagonal(spread), solution, total.rounding
-    )
+    squares = np.diagonal(spread)
+    residual = squared_errors(matrix, rhs, squares, solution, total.rounding)
     scores: Array = n * residual.mean(axis=1) / (n - freedom) ** 2
     return scores
 
@@ -434,10 +414,13 @@ def _refitted(
     alphas: Array,
     chosen: int,
     options: FitOptions,
+    mean: Array,
     **found: Any,
 ) -> AlphaSelection:
     model = solve(total, float(alphas[chosen]), **options)
-    selection = AlphaSelection(alpha=model.alpha_, alphas=alphas, model=model, **found)
+    per_client: dict[str, Any] = {"standard_error": None, "losses": None, "clients": []}
+    found = {"rule": "minimum", **per_client, **found}
+    selection = AlphaSelection(model.alpha_, alphas, mean, model=model, **found)
     model.alpha_chosen_by = selection.describe()
     return selection
 

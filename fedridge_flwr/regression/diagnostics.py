@@ -4,8 +4,6 @@ They cost several times the solve (eigenvalues of a d x d matrix), so that they 
 computed when somebody looks at them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +14,6 @@ from .solve import cholesky_solve
 
 LARGEST_SPECTRUM = 2000
 """Eigenvalues cost O(d³); beyond this many features they are left out."""
-
-_VACUOUS = 0.9
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class Spectrum:
     @property
     def vacuous(self) -> bool:
         """Whether the shrinkage bound is too close to 1 to be of use."""
-        return self.shrinkage_factor > _VACUOUS
+        return self.shrinkage_factor > 0.9
 
 
 def spectrum(stats: Statistics, model: RidgeModel) -> Spectrum | None:

@@ -4,12 +4,10 @@ Leaving client k out means solving without its statistics and computing the squa
 error on its rows. Both follow from the statistics that were sent once.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TypeAlias, Unpack
 
 import numpy as np
 from scipy.linalg.lapack import dposv, dpstrf
@@ -23,6 +21,8 @@ from ..statistics.moments import RunningTotal
 from ..statistics.sufficient import SufficientStatistics
 from .normal_equations import FitOptions, NormalEquations, normal_equations
 from .solve import solve_equations
+
+_Parts: TypeAlias = Mapping[str, SufficientStatistics]
 
 _TRUSTED_CONDITION = 1e5
 _CANCELLED = 1e-10
@@ -63,17 +63,12 @@ class HeldOut:
 
     def losses(self, part: SufficientStatistics) -> Array:
         """Return the mean squared error on the rows behind `part`, per alpha."""
+        gram, moment = part.centred_gram, part.centred_moment
+        squares = np.diagonal(part.centred_target_gram)
         weights = self.coef.transpose(2, 0, 1)
-        centred = squared_errors(
-            part.centred_gram,
-            part.centred_moment,
-            np.diagonal(part.centred_target_gram),
-            weights,
-            part.rounding,
-        )
+        centred = squared_errors(gram, moment, squares, weights, part.rounding)
         offset = part.target_means - self.intercept - self.coef @ part.feature_means
-        squares = centred / part.total_weight + offset**2
-        return np.asarray(squares.mean(axis=1))
+        return np.asarray((centred / part.total_weight + offset**2).mean(axis=1))
 
     def losses_of_rows(self, rows: Rows) -> Array:
         """Return the same from the rows themselves, where nothing cancels."""
@@ -88,10 +83,8 @@ class HeldOut:
             for block in rows.blocks():
                 own = block.weights
                 weight += float(own.sum())
-                for j, (coef, intercept) in enumerate(
-                    zip(self.coef, self.intercept, strict=True)
-                ):
-                    errors = block.Y - (block.X @ coef.T + intercept)
+                for j, coef in enumerate(self.coef):
+                    errors = block.Y - (block.X @ coef.T + self.intercept[j])
                     squares[j] += own @ (errors**2).mean(axis=1)
         if not np.isfinite(squares).all():
             rows.refuse_bad_values()
@@ -101,9 +94,7 @@ class HeldOut:
 
 
 def held_out_models(
-    parts: Mapping[str, SufficientStatistics],
-    alphas: Array,
-    **options: Unpack[FitOptions],
+    parts: _Parts, alphas: Array, **options: Unpack[FitOptions]
 ) -> dict[str, HeldOut]:
     """Return for every client the models of all others, the paper's w_-k(sigma)."""
     filled = _filled(parts)
@@ -115,9 +106,7 @@ def held_out_models(
 
 
 def held_out_losses(
-    parts: Mapping[str, SufficientStatistics],
-    alphas: Array,
-    **options: Unpack[FitOptions],
+    parts: _Parts, alphas: Array, **options: Unpack[FitOptions]
 ) -> dict[str, Array]:
     """Return for every client its mean squared error under the models of all others.
 
@@ -126,7 +115,7 @@ def held_out_losses(
     """
     filled = _filled(parts)
     losses: dict[str, Array | None] = dict.fromkeys(filled)
-    small = [client for client, part in filled.items() if _is_small(part)]
+    small = [name for name, part in filled.items() if part.count < part.n_features / 2]
     if small and not options.get("standardize"):
         blocks = _Blocks(total_of(filled), alphas, options)
         if blocks.trusted:
@@ -173,10 +162,6 @@ def _others(
     for inner, outer in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
         rest = total_of(dict(outer))
         yield from _others(inner, wanted, rest if outside is None else outside + rest)
-
-
-def _is_small(part: SufficientStatistics) -> bool:
-    return part.count < part.n_features / 2
 
 
 def _held_out(
@@ -243,13 +228,11 @@ class _Blocks:
             if rest <= 0:
                 return None
             lever = part.total_weight * (total.total_weight / rest)
-            gap = np.sqrt(lever) * (total.means - part.means)
-            rows = np.vstack([_factor(part), gap])
+            extra = np.sqrt(lever) * (total.means - part.means)
             last = part.total_weight / rest
         else:
-            means = np.sqrt(part.total_weight) * part.means
-            rows = np.vstack([_factor(part), means])
-            last = 0.0
+            extra, last = np.sqrt(part.total_weight) * part.means, 0.0
+        rows = np.vstack([_factor(part), extra])
         U, V = rows[:, :d] @ self._vectors, rows[:, d:]
         found = np.empty(self._alphas.size)
         for j, alpha in enumerate(self._alphas):
@@ -279,9 +262,7 @@ def _factor(part: SufficientStatistics) -> Array:
     return rows * scale
 
 
-def _filled(
-    parts: Mapping[str, SufficientStatistics],
-) -> dict[str, SufficientStatistics]:
+def _filled(parts: _Parts) -> dict[str, SufficientStatistics]:
     filled = {client: part for client, part in parts.items() if part.total_weight > 0}
     if len(filled) < 2:
         raise StatisticsError(
@@ -291,7 +272,7 @@ def _filled(
     return filled
 
 
-def total_of(parts: Mapping[str, SufficientStatistics]) -> SufficientStatistics:
+def total_of(parts: _Parts) -> SufficientStatistics:
     """Return the statistics of all rows together; there must be one part at least."""
     first, *others = parts.values()
     running = RunningTotal(first)
@@ -310,9 +291,8 @@ def squared_errors(
     """Return y'y - 2 w'h + w'G w per alpha and target, for weights (d, a, t)."""
     d = gram.shape[0]
     product = (gram @ weights.reshape(d, -1)).reshape(weights.shape)
-    errors = target_squares + np.einsum(
-        "dat,dat->at", weights, product - 2.0 * moment[:, None, :]
-    )
+    product -= 2.0 * moment[:, None, :]
+    errors = target_squares + np.einsum("dat,dat->at", weights, product)
     cancelled = max(_CANCELLED, rounding)
     if (errors < cancelled * target_squares).any():
         warnings.warn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,6 @@ from .sklearn_form import fitted_estimator
 from .summary import model_repr, model_summary
 
 if TYPE_CHECKING:
-    import os
-
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import Pipeline
 
@@ -277,13 +276,11 @@ class RidgeModel:
         self._check_columns(X, block.shape[1])
         if self.feature_map is None:
             return np.asarray(block @ self.coef_.T + self.intercept_)
-        return self._predict_mapped(block, self.feature_map)
-
-    def _predict_mapped(self, raw: Any, feature_map: FeatureMap) -> Array:
-        height = max(1, _PREDICT_BYTES // (8 * feature_map.widest(raw.shape[1])))
-        predictions = np.empty((raw.shape[0], *self.coef_.shape[:-1]))
-        for start in range(0, raw.shape[0], height):
-            mapped = feature_map.transform(raw[start : start + height])
+        n_rows, d = block.shape
+        height = max(1, _PREDICT_BYTES // (8 * self.feature_map.widest(d)))
+        predictions = np.empty((n_rows, *self.coef_.shape[:-1]))
+        for start in range(0, n_rows, height):
+            mapped = self.feature_map.transform(block[start : start + height])
             predictions[start : start + height] = mapped @ self.coef_.T
         return predictions + self.intercept_
 
@@ -361,9 +358,15 @@ class RidgeModel:
 
     def _check_columns(self, X: Any, n_features: int) -> None:
         if n_features != self.n_features_in_:
+            missing = ""
+            if self.feature_map is None and self.map_fingerprint is not None:
+                missing = (
+                    " behind a feature map; with_feature_map(feature_map, "
+                    "n_features_in) returns a model on raw columns"
+                )
             raise DataError(
                 f"X has {n_features} features, but the model was fitted with "
-                f"{self.n_features_in_}{self._map_missing()}."
+                f"{self.n_features_in_}{missing}."
             )
         columns = getattr(X, "columns", None)
         known = getattr(self, "feature_names_in_", None)
@@ -377,14 +380,6 @@ class RidgeModel:
                 other,
                 [str(column) for column in columns],
             )
-
-    def _map_missing(self) -> str:
-        if self.feature_map is not None or self.map_fingerprint is None:
-            return ""
-        return (
-            " behind a feature map; with_feature_map(feature_map, n_features_in) "
-            "returns a model on raw columns"
-        )
 
     # ---- look -----------------------------------------------------------------
 

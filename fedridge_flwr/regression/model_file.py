@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _FORMAT = "fedridge-model"
 _VERSION = 1
-_LONGEST_REASON = 300
-_LARGEST_COUNT = 2**63 - 1
 
 
 def write_model(model: RidgeModel, path: Path) -> None:
@@ -50,10 +48,8 @@ def write_model(model: RidgeModel, path: Path) -> None:
         content["feature_map"] = model.feature_map.content()
         content["n_features_in"] = model.n_features_in_
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
-        encoding="utf-8",
-    )
+    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def read_model(path: Path, build: Callable[..., RidgeModel]) -> RidgeModel:
@@ -79,7 +75,7 @@ def read_model(path: Path, build: Callable[..., RidgeModel]) -> RidgeModel:
     except KeyError as error:
         raise FedRidgeError(f"{path} is damaged: it has no {error}.") from error
     except ValueError as error:
-        reason = str(error)[:_LONGEST_REASON].rstrip(".")
+        reason = str(error)[:300].rstrip(".")
         raise FedRidgeError(f"{path} is damaged: {reason}.") from error
 
 
@@ -130,7 +126,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _count(name: str, value: Any) -> int:
-    return check_whole(name, value, 0, _LARGEST_COUNT)
+    return check_whole(name, value, 0, 2**63 - 1)
 
 
 def _text(name: str, value: Any) -> str:

@@ -1,7 +1,5 @@
 """The normal equations of ridge regression, as the statistics give them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, TypedDict
@@ -143,44 +141,26 @@ def normal_equations(
     if stats.count == 0:
         raise StatisticsError("the statistics are of zero rows: nothing to fit.")
     if full is None:
-        return _plain_equations(stats, fit_intercept, standardize)
+        if fit_intercept or standardize:
+            what = "an intercept" if fit_intercept else "standardisation"
+            raise StatisticsError(
+                f"(G, h) alone does not hold the means that {what} needs: use "
+                "fit_intercept=False and standardize=False, or let the clients send "
+                "full statistics (RidgeClient, ridge_client_app)."
+            )
+        rhs, penalty = stats.moment, np.ones(stats.n_features)
+        constant = np.diagonal(stats.gram) == 0.0
+        return NormalEquations(stats, None, rhs, penalty, constant, False, False)
     if full.total_weight == 0.0:
         raise StatisticsError("all sample weights are zero: nothing to fit.")
     constant = full.variances <= mean_rounding(full.feature_means)
-    penalty = np.ones(full.n_features)
-    if standardize:
-        penalty = np.where(constant, 1.0, full.variances)
+    variances = full.variances if standardize else 1.0
+    penalty = np.where(constant, 1.0, variances)
     if not fit_intercept:
         # A constant column serves as intercept, unless it is zero.
         squares = np.diagonal(full.centred_gram)
         constant = squares + full.total_weight * full.feature_means**2 == 0.0
+    rhs = full.centred_moment if fit_intercept else full.moment
     return NormalEquations(
-        stats=full,
-        full=full,
-        rhs=full.centred_moment if fit_intercept else full.moment,
-        penalty=penalty,
-        constant=constant,
-        fit_intercept=fit_intercept,
-        standardize=standardize,
-    )
-
-
-def _plain_equations(
-    stats: Statistics, fit_intercept: bool, standardize: bool
-) -> NormalEquations:
-    if fit_intercept or standardize:
-        what = "an intercept" if fit_intercept else "standardisation"
-        raise StatisticsError(
-            f"(G, h) alone does not hold the means that {what} needs: use "
-            "fit_intercept=False and standardize=False, or let the clients send "
-            "full statistics (RidgeClient, ridge_client_app)."
-        )
-    return NormalEquations(
-        stats=stats,
-        full=None,
-        rhs=stats.moment,
-        penalty=np.ones(stats.n_features),
-        constant=np.diagonal(stats.gram) == 0.0,
-        fit_intercept=False,
-        standardize=False,
+        full, full, rhs, penalty, constant, fit_intercept, standardize
     )

@@ -1,7 +1,5 @@
 """Which columns make a system of equations singular, and what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

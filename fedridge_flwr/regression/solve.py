@@ -4,8 +4,6 @@ Every system is scaled to unit diagonal before it is solved, which removes the
 ill-conditioning that comes from units (metres against millimetres) for free.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence
@@ -34,7 +32,6 @@ _THREE_DIGITS = 1e-3
 _WORTH_REDUCING = 3
 _RESIDUAL = 1e-12
 _PROBED = 1e-4
-_SOLVERS = ("cholesky", "cg")
 
 
 def solve(
@@ -122,13 +119,12 @@ def solve(
     True
     """
     alpha = check_alpha(alpha)
-    check_choice("solver", solver, _SOLVERS)
+    check_choice("solver", solver, ("cholesky", "cg"))
     equations = normal_equations(
         stats, fit_intercept=fit_intercept, standardize=standardize
     )
-    if solver == "cg":
-        return _model(equations, alpha, *_solve_by_products(equations, alpha))
-    return _model(equations, alpha, *solve_equations(equations, alpha))
+    method = _solve_by_products if solver == "cg" else solve_equations
+    return _model(equations, alpha, *method(equations, alpha))
 
 
 def solve_path(

@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from .model import RidgeModel
 
 
-_MOST_ROWS = 40
-# Mapped columns have no names and little meaning of their own.
-_MOST_MAPPED_ROWS = 5
-
-
 def model_summary(model: RidgeModel) -> str:
     """Return the facts of a fit and its table of coefficients."""
     chosen = f" ({model.alpha_chosen_by})" if model.alpha_chosen_by else ""
@@ -79,10 +74,10 @@ def _coefficients(model: RidgeModel) -> list[str]:
     names = [f"{'f' if mapped else 'x'}{j}" for j in range(n_features)]
     if not mapped:
         names = [str(name) for name in getattr(model, "feature_names_in_", names)]
-    heads = ["coefficient"]
-    if n_targets > 1:
-        heads = [f"target {k}" for k in range(n_targets)]
-    shown = min(n_features, _MOST_MAPPED_ROWS if mapped else _MOST_ROWS)
+    several = [f"target {k}" for k in range(n_targets)]
+    heads = several if n_targets > 1 else ["coefficient"]
+    # Mapped columns have no names and little meaning of their own.
+    shown = min(n_features, 5 if mapped else 40)
     table = list(zip(names[:shown], coefs.T, strict=False))
     if model.fit_intercept:
         table.append(("intercept", np.atleast_1d(model.intercept_)))

@@ -43,7 +43,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"alpha": "big"}, "alpha must be a number of at least 0, got 'big' .str"),
+        ({"alpha": "big"}, "alpha must be a number of at least 0, got 'big'"),
         ({"alpha": -1.0}, "alpha must be a number of at least 0"),
         ({"alpha": True}, "alpha must be a number"),
         ({"alpha": float("nan")}, "alpha must be a number"),
@@ -51,15 +51,16 @@ PROJECT = Path(__file__).resolve().parents[2]
         ({"compare-rounds": "ten"}, "compare-rounds must be a whole number"),
         ({"compare-rounds": -1}, "compare-rounds must be a whole number"),
         ({"test-fraction": 1.0}, "at least 0 and below 1"),
-        ({"dataset": 3}, "dataset must be text"),
-        ({"dataset": "iris"}, "one of diabetes, digits, synthetic"),
+        ({"dataset": 3}, "dataset must be .diabetes., .digits. or .synthetic., got 3"),
+        ({"feature-map": 3}, "feature-map must be text"),
+        ({"dataset": "iris"}, ".diabetes., .digits. or .synthetic., got .iris."),
         ({"output-dir": "results"}, "absolute path"),
         ({"d": 0}, "d must be a whole number of at least 1"),
-        ({"cv": "loo"}, "cv must be one of server, clients, gcv"),
+        ({"cv": "loo"}, "cv must be .server., .clients., .gcv., .noise. or"),
         ({"alphas": "a, b"}, "alphas must be .auto. or numbers like"),
-        ({"wire-dtype": "float16"}, "wire-dtype must be one of float64, float32"),
-        ({"mode": "fast"}, "mode must be one of oneshot, refine, cg, auto"),
-        ({"screen": "strict"}, "screen must be one of report, exclude, off"),
+        ({"wire-dtype": "float16"}, "wire-dtype must be .float64. or .float32."),
+        ({"mode": "fast"}, "mode must be .oneshot., .refine., .cg. or .auto."),
+        ({"screen": "strict"}, "screen must be .report., .exclude. or .off."),
         ({"feature-map": "fourier"}, "feature-map: fourier needs n_components"),
         ({"feature-map": "magic 3"}, "feature-map: there is no feature map 'magic'"),
         (
@@ -216,7 +217,7 @@ def test_a_run_whose_end_was_lost_is_run_once_more_and_no_other(
     ends: list[tuple[str, str]], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outputs, left = (f"output {k}" for k in (1, 2)), iter(ends)
-    monkeypatch.setattr(launch, "stream", lambda *_: next(outputs))
+    monkeypatch.setattr(launch.processes, "stream", lambda *_: next(outputs))
     monkeypatch.setattr(LocalSuperLink, "_last_run", lambda _: next(left))
     link = LocalSuperLink({})
     if expected is None:
