@@ -7,8 +7,6 @@ each product. NumPy and SciPy bring a BLAS each, whose threads then take the cor
 each other: two products of 0.1 ms in a row can take 8 ms.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

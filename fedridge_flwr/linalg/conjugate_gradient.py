@@ -5,8 +5,6 @@
 one communication round at a time (`federation`).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias

@@ -4,8 +4,6 @@ Read column by column it is the lower triangle, which is BLAS's packed form: ran
 updates work on it in place, with half the memory traffic of the full matrix.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

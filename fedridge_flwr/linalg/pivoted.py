@@ -5,8 +5,6 @@ alone, so that it discloses no more of the rows than C does: without pivoting, a
 constant first column would leave a difference of two rows in R.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

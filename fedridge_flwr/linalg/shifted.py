@@ -8,8 +8,6 @@ until it is as accurate as a Cholesky solution of the scaled system, or reports 
 is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -196,12 +196,7 @@ class Opening(HasSchema):
 
     @classmethod
     def from_arrays(
-        cls,
-        arrays: Sequence[NDArray[Any]],
-        schema: Schema,
-        count: int,
-        *,
-        factor: bool,
+        cls, arrays: Sequence[NDArray[Any]], schema: Schema, count: int, *, factor: bool
     ) -> Opening:
         """Put `to_arrays` together again; everything is checked, nothing trusted.
 

@@ -5,8 +5,6 @@ shifted by 1e6 keep their digits. What lies between the clients is the server's,
 knows all means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ them exactly and adds noise once (`release`), if its policy and its ledger allow
 (`private_solve`).
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

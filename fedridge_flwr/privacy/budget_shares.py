@@ -1,7 +1,5 @@
 """How the blocks of a release share one privacy budget."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

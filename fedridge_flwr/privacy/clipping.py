@@ -5,8 +5,6 @@ sum a vector of integers of length `LENGTH` at most, to the last unit, and sums 
 integers depend on neither order nor rounding.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias

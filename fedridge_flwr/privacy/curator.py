@@ -1,7 +1,5 @@
 """`Curator`: answers private requests to one client, each of them once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

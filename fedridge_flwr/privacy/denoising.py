@@ -3,8 +3,6 @@
 All functions are post-processing of a release and cost no privacy.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ the noisy G and differs from the others only in how it treats the eigenvalues.
 Nothing here sees data: it is post-processing, and costs no privacy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -104,10 +102,7 @@ def estimate(estimator: str, equations: NoisyEquations, alpha: float) -> Array:
 
 
 def choose_alpha(
-    estimator: str,
-    equations: NoisyEquations,
-    alphas: Sequence[float],
-    repeats: int = 8,
+    estimator: str, equations: NoisyEquations, alphas: Sequence[float], repeats: int = 8
 ) -> tuple[float, Array]:
     """Choose alpha by splitting the noise: the least w'(G−E)w − 2w'(h−e) on average.
 

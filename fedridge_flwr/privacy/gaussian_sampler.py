@@ -11,8 +11,6 @@ against exp(-t) in floating point where that settles it, and otherwise, once in 
 10¹³ coins, digit by digit against exp(-t) as a decimal of any length.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from decimal import Context, Decimal

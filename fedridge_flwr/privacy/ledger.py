@@ -1,7 +1,5 @@
 """`PrivacyLedger`: what every client has spent, over all runs, on disk."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ would read a flipped bit in a client's name as another client that has spent not
 A JSON file of 0.1.0 is converted when it is first opened.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`PrivacyPolicy`: the weakest privacy a client accepts from any server."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`PrivacyReport`: the guarantee of a fit, its cost in accuracy, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """From noisy statistics and alpha to a model, its intercept included."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """One client's private release: exact sums of clipped rows, and noise, added once."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from math import ceil, sqrt

@@ -1,7 +1,5 @@
 """Validators of privacy settings: every failure is a `PrivacyError`."""
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 

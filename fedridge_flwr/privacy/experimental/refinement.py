@@ -9,8 +9,6 @@ A the Gram matrix over its mean eigenvalue, and solves for w* from all rounds by
 generalised least squares.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import dataclass
