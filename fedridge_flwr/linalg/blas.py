@@ -7,9 +7,6 @@ each product. NumPy and SciPy bring a BLAS each, whose threads then take the cor
 each other: two products of 0.1 ms in a row can take 8 ms.
 """
 
-from __future__ import annotations
-
-import math
 import sys
 import threading
 from collections.abc import Iterator
@@ -63,10 +60,7 @@ def one_blas_thread() -> AbstractContextManager[object]:
 
 @cache
 def _libraries() -> list[LibController]:
-    controllers: list[LibController] = (
-        ThreadpoolController().select(user_api="blas").lib_controllers
-    )
-    return controllers
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 @cache
@@ -82,21 +76,14 @@ def keep_to_own_cores() -> int | None:
     int or None
         Threads that BLAS may use, or None where this is not a Ray actor.
     """
-    cores = _cores_of_actor()
-    if cores is None:
-        return None
-    allowed = max(1, math.floor(cores))
-    for library in ThreadpoolController().lib_controllers:
-        if library.get_num_threads() > allowed:
-            library.set_num_threads(allowed)
-    return allowed
-
-
-def _cores_of_actor() -> float | None:
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return None
     context = ray.get_runtime_context()
     if context.get_actor_id() is None:
         return None
-    return float(context.get_assigned_resources().get("CPU", 1.0))
+    allowed = max(1, int(context.get_assigned_resources().get("CPU", 1.0)))
+    for library in ThreadpoolController().lib_controllers:
+        if library.get_num_threads() > allowed:
+            library.set_num_threads(allowed)
+    return allowed

@@ -5,8 +5,6 @@
 one communication round at a time (`federation`).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -22,9 +20,6 @@ Precondition: TypeAlias = Product
 
 # A residual this small relative to A x is rounding error of the product.
 _ROUNDING = 1e-14
-_HALVED = 0.5
-_PROGRESS = 0.9
-_SOLVED = "solved"
 _FLAT = "not positive definite, or solved to rounding"
 
 
@@ -86,9 +81,7 @@ class ConjugateSteps:
         self._best = np.full(n_targets, np.inf)
         self._idle = np.zeros(n_targets, dtype=int)
         self._directions = np.zeros_like(rhs)
-        self._past: deque[tuple[list[int], Array, Array, Array]] = deque(
-            maxlen=remembered
-        )
+        self._past = deque[tuple[list[int], Array, Array, Array]](maxlen=remembered)
         # Step lengths and ratios of energies: the coefficients of Lanczos.
         self._steps: list[tuple[Array, Array]] = []
         self._reasons = [""] * n_targets
@@ -117,8 +110,7 @@ class ConjugateSteps:
     @property
     def estimates(self) -> list[float]:
         """Estimated relative error of each target."""
-        found: list[float] = self._estimates().tolist()
-        return found
+        return list(map(float, self._estimates()))
 
     @property
     def estimate(self) -> float:
@@ -228,8 +220,8 @@ class ConjugateSteps:
             if not np.isfinite(estimates[j]):
                 self._reasons[j] = "the estimate is not finite"
             elif estimates[j] <= self._tol[j]:
-                self._reasons[j] = _SOLVED
-            elif estimates[j] < _PROGRESS * self._best[j]:
+                self._reasons[j] = "solved"
+            elif estimates[j] < 0.9 * self._best[j]:
                 self._best[j], self._idle[j] = estimates[j], 0
             else:
                 self._idle[j] += 1
@@ -310,16 +302,12 @@ def conjugate_gradients(
         length = np.linalg.norm(residual, axis=0)
         attainable = _ROUNDING * np.nan_to_num(high) * np.linalg.norm(solution, axis=0)
         converged = length <= np.maximum(goal, attainable)
-        worth = ~converged & (length <= _HALVED * before)
+        worth = ~converged & (length <= before / 2)
         if flat or taken >= max_steps or not worth.any():
             break
+        own_tol = goal[worth] / length[worth]
         steps = ConjugateSteps(
-            residual[:, worth],
-            precondition,
-            goal[worth] / length[worth],
-            patience=None,
-            remembered=1,
-            lowest=lowest,
+            residual[:, worth], precondition, own_tol, None, remembered=1, lowest=lowest
         )
         while not (steps.done or steps.flat or taken >= max_steps):
             steps.take(product(steps.directions))

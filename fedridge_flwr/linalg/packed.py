@@ -4,8 +4,6 @@ Read column by column it is the lower triangle, which is BLAS's packed form: ran
 updates work on it in place, with half the memory traffic of the full matrix.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np
@@ -26,8 +24,7 @@ def upper_triangle(matrix: Array) -> Array:
     >>> upper_triangle(np.array([[1.0, 2.0], [2.0, 3.0]]))
     array([1., 2., 3.])
     """
-    packed: Array = dtrttp(matrix.T, uplo="L")[0]
-    return packed
+    return np.asarray(dtrttp(matrix.T, uplo="L")[0])
 
 
 def lower_half(packed: Array, width: int) -> Array:
@@ -35,8 +32,7 @@ def lower_half(packed: Array, width: int) -> Array:
 
     It is what LAPACK needs of a symmetric matrix; the upper half has no meaning.
     """
-    half: Array = dtpttr(width, packed, uplo="L")[0]
-    return half
+    return np.asarray(dtpttr(width, packed, uplo="L")[0])
 
 
 def from_upper(packed: Array, width: int) -> Array:

@@ -5,8 +5,6 @@ alone, so that it discloses no more of the rows than C does: without pivoting, a
 constant first column would leave a difference of two rows in R.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -45,8 +43,7 @@ def factor_of_rows(unit: Array) -> tuple[Array, Order]:
         )
     diagonal = np.diagonal(factor)
     rank = int(np.count_nonzero(np.abs(diagonal) > _NEGLIGIBLE))
-    positive: Array = factor[:rank] * np.sign(diagonal[:rank, None])
-    return positive, order.astype(np.int32)
+    return factor[:rank] * np.sign(diagonal[:rank, None]), order.astype(np.int32)
 
 
 def factor_of_matrix(correlations: Array) -> tuple[Array, Order]:
@@ -70,14 +67,12 @@ def factor_of_matrix(correlations: Array) -> tuple[Array, Order]:
 
 def packed_factor(factor: Array) -> Array:
     """Return an upper trapezoid row by row, without the zeros below."""
-    packed: Array = factor[trapezoid_places(*factor.shape)]
-    return packed
+    return np.asarray(factor[trapezoid_places(*factor.shape)])
 
 
 def trapezoid_places(height: int, width: int) -> NDArray[np.bool_]:
     """Return where the numbers of an upper trapezoid are."""
-    places: NDArray[np.bool_] = ~np.tri(height, width, k=-1, dtype=bool)
-    return places
+    return np.asarray(~np.tri(height, width, k=-1, dtype=bool))
 
 
 def trapezoid_length(height: int, width: int) -> int:
@@ -94,16 +89,13 @@ def trapezoid_length(height: int, width: int) -> int:
 
 def check_height(size: int, width: int, count: int) -> int:
     """Return the number of rows of a trapezoid, given how many numbers it has."""
-    height = _height(size, width)
-    if height is None:
-        raise StatisticsError(
-            f"{size} numbers are no upper trapezoid of {width} columns."
-        )
+    # m with size = m p - m (m - 1) / 2 and m <= p, if there is one.
+    square = max((2 * width + 1) ** 2 - 8 * size, 1)
+    height = (2 * width + 1 - math.isqrt(square)) // 2
+    if trapezoid_length(height, width) != size:
+        raise StatisticsError(f"{size} numbers are no trapezoid of {width} columns.")
     if height > count:
-        raise StatisticsError(
-            f"a factor of {height} rows where there are {count}: at most as many are "
-            "possible."
-        )
+        raise StatisticsError(f"a factor of {height} rows where there are {count}.")
     return height
 
 
@@ -111,16 +103,5 @@ def check_order(order: Any, width: int) -> Order:
     """Return an order that names each column once."""
     found: Order = check_numbers(order, np.int32, width, "columns of the factor")
     if not np.array_equal(np.sort(found), np.arange(width)):
-        raise StatisticsError(
-            "the order of the columns does not name each column once."
-        )
+        raise StatisticsError("the order of columns does not name each column once.")
     return found
-
-
-def _height(size: int, width: int) -> int | None:
-    """Return m with size = m p - m (m - 1) / 2 and m <= p, if there is one."""
-    square = (2 * width + 1) ** 2 - 8 * size
-    if square < 1:
-        return None
-    height = (2 * width + 1 - math.isqrt(square)) // 2
-    return height if trapezoid_length(height, width) == size else None

@@ -8,8 +8,6 @@ until it is as accurate as a Cholesky solution of the scaled system, or reports 
 is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -18,9 +16,7 @@ from scipy.linalg.lapack import dorgqr, dptsv, dpttrf, dsytrd, dsytrd_lwork
 
 from .._types import Array
 
-_STEPS = 8
 _ACCURATE = 1e-12
-_NORM_STEPS = 4
 
 
 class ShiftedSystem:
@@ -90,11 +86,10 @@ class ShiftedSystem:
             return np.full((d, alphas.size, t), np.nan), accurate
         # Errors are measured in the units in which the system has unit diagonal.
         size = np.sqrt(np.diagonal(matrix)[:, None] + alphas)[:, :, None]
-        for _ in range(_STEPS):
+        for _ in range(8):
             product = (matrix @ solution.reshape(d, -1)).reshape(solution.shape)
-            correction = self.solve_each(
-                shared - product - alphas[:, None] * solution, alphas
-            )
+            left = shared - product - alphas[:, None] * solution
+            correction = self.solve_each(left, alphas)
             if correction is None:  # pragma: no cover - it was definite a moment ago
                 break
             solution = solution + correction
@@ -123,8 +118,7 @@ class ShiftedSystem:
             return size * found[:, :, 0]
 
         inverse_norms = _one_norms(apply_inverse, diagonal.size, alphas.size)
-        conditions: Array = (1.0 + (norms / size).max(axis=0)) * inverse_norms
-        return conditions
+        return np.asarray((1.0 + (norms / size).max(axis=0)) * inverse_norms)
 
 
 def _one_norms(apply: Callable[[Array], Array], size: int, number: int) -> Array:
@@ -132,7 +126,7 @@ def _one_norms(apply: Callable[[Array], Array], size: int, number: int) -> Array
     every = np.arange(number)
     image = apply(np.full((size, number), 1.0 / size))
     norms: Array = np.abs(image).sum(axis=0)
-    for _ in range(_NORM_STEPS):
+    for _ in range(4):
         slope = apply(np.where(image >= 0.0, 1.0, -1.0))
         unit = np.zeros((size, number))
         unit[np.abs(slope).argmax(axis=0), every] = 1.0

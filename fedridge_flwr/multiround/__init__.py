@@ -4,8 +4,6 @@ rows -> `Opening` -> wire -> `System` -> `ConjugateSteps` -> directions -> wire 
 `centred_product` -> wire -> steps ... -> model
 """
 
-from __future__ import annotations
-
 from ..linalg.conjugate_gradient import ConjugateSteps
 from .opening import Opening, Openings
 from .products import centred_product

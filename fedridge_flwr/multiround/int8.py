@@ -1,7 +1,5 @@
 """Numbers as int8 in blocks of 64, each with a float32 scale of its own."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np

@@ -20,26 +20,19 @@ from .._types import Array
 from ..data.rows import Rows
 from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
-from ..linalg.pivoted import (
-    Order,
-    check_height,
-    check_order,
-    factor_of_matrix,
-    factor_of_rows,
-    packed_factor,
-    trapezoid_places,
-)
+from ..linalg import pivoted
+from ..linalg.packed import mean_rounding
+from ..linalg.pivoted import Order
 from ..statistics.moments import check_mergeable
 from ..statistics.sufficient import SufficientStatistics
 from ..statistics.validity import SMALLEST_SQUARE, check_diagonal, check_weight
-from .int8 import BLOCK, Codes, Scales, dequantise, n_blocks, quantise
+from .int8 import Codes, Scales, dequantise, n_blocks, quantise
 from .products import FirstMoments, centred_rows, first_moments
 
 _ROUNDING = 1e-6
 _NORM_ROUNDING = 1e-3
 _LARGEST_SCALE = (1 + 1e-3) / 127
 _NO_DIGITS = 1e-300
-_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +54,12 @@ class RoughFactor:
     @classmethod
     def of(cls, factor: Array, order: Order) -> RoughFactor:
         """Round a factor to int8."""
-        return cls(*quantise(packed_factor(factor)), order)
+        return cls(*quantise(pivoted.packed_factor(factor)), order)
 
     @cached_property
     def height(self) -> int:
         """Number of rows m."""
-        return check_height(self.codes.size, self.order.size, self.order.size)
+        return pivoted.check_height(self.codes.size, self.order.size, self.order.size)
 
     def matrix(self) -> Array:
         """Return R with its columns in the order of the features, shape (m, d)."""
@@ -84,13 +77,12 @@ class RoughFactor:
 
     @property
     def _half_steps(self) -> Array:
-        wide = np.repeat(self.scales.astype(np.float64), BLOCK)
-        return wide[: self.codes.size] / 2.0
+        return dequantise(np.ones_like(self.codes), self.scales) / 2.0
 
     def _spread(self, packed: Array) -> Array:
         shape = (self.height, self.order.size)
         in_order, full = np.zeros(shape), np.empty(shape)
-        in_order[trapezoid_places(*shape)] = packed
+        in_order[pivoted.trapezoid_places(*shape)] = packed
         full[:, self.order] = in_order
         return full
 
@@ -104,11 +96,11 @@ class RoughFactor:
     ) -> RoughFactor:
         """Put `to_arrays` together again; everything is checked, nothing trusted."""
         size = int(np.size(codes))
-        check_height(size, n_features, count)
+        pivoted.check_height(size, n_features, count)
         found = cls(
             check_numbers(codes, np.int8, size, "codes of the factor"),
             check_numbers(scales, np.float32, n_blocks(size), "scales of the factor"),
-            check_order(order, n_features),
+            pivoted.check_order(order, n_features),
         )
         # Entries of columns of length one are at most one.
         good = (found.scales >= 0) & (found.scales <= _LARGEST_SCALE)
@@ -189,19 +181,11 @@ class Opening(HasSchema):
         head = np.concatenate(
             [[moments.weight], moments.means, moments.variances, moments.moment.ravel()]
         )
-        return {
-            "head": head,
-            **({} if self.factor is None else self.factor.to_arrays()),
-        }
+        return {"head": head} | (self.factor.to_arrays() if self.factor else {})
 
     @classmethod
     def from_arrays(
-        cls,
-        arrays: Sequence[NDArray[Any]],
-        schema: Schema,
-        count: int,
-        *,
-        factor: bool,
+        cls, arrays: Sequence[NDArray[Any]], schema: Schema, count: int, *, factor: bool
     ) -> Opening:
         """Put `to_arrays` together again; everything is checked, nothing trusted.
 
@@ -222,14 +206,11 @@ class Opening(HasSchema):
             If no rows can have this opening.
         """
         d, t = schema.n_features, schema.n_targets
-        if len(arrays) != (4 if factor else 1):
-            raise StatisticsError(
-                f"an opening has {4 if factor else 1} array(s), got {len(arrays)}."
-            )
+        if len(arrays) != (number := 4 if factor else 1):
+            raise StatisticsError(f"an opening has {number} arrays, got {len(arrays)}.")
         what = "weight, means, variances and moments"
         head = check_numbers(arrays[0], np.float64, head_length(d, t), what)
-        width = d + t
-        means, variances, moment = np.split(head[1:], [width, 2 * width])
+        means, variances, moment = np.split(head[1:], [d + t, 2 * (d + t)])
         moments = FirstMoments(float(head[0]), means, variances, moment.reshape(d, t))
         _check_moments(moments, count)
         found = cls(count, moments, schema)
@@ -285,7 +266,7 @@ def column_lengths(moments: FirstMoments) -> Array:
     """
     d = moments.moment.shape[0]
     variances, means = moments.variances[:d], moments.means[:d]
-    flat = variances <= moments.weight * (10 * _EPS * means) ** 2 + _NO_DIGITS
+    flat = variances <= moments.weight * mean_rounding(means) + _NO_DIGITS
     return np.sqrt(np.where(flat, 0.0, variances))
 
 
@@ -295,11 +276,11 @@ def _unit_factor(rows: Rows, moments: FirstMoments) -> tuple[Array, Order]:
     deviations = column_lengths(moments)
     unit = np.where(deviations > 0, deviations, np.inf)
     if rows.n_rows < d:
-        return factor_of_rows(centred_rows(rows, moments.means[:d]) / unit)
+        return pivoted.factor_of_rows(centred_rows(rows, moments.means[:d]) / unit)
     gram = SufficientStatistics.from_rows(rows).centred_gram / np.outer(unit, unit)
     # Both sums of the same squares, rounded in another order.
     np.einsum("ii->i", gram)[:] = deviations > 0
-    return factor_of_matrix(gram)
+    return pivoted.factor_of_matrix(gram)
 
 
 def _check_moments(moments: FirstMoments, count: int) -> None:
@@ -318,15 +299,8 @@ def _check_moments(moments: FirstMoments, count: int) -> None:
         raise StatisticsError("some moments are larger than the variances allow.")
     if count == 1 and (variances > rounding).any():
         raise StatisticsError("there is one row, yet variances.")
-    if count == 2:
-        _refuse_other_than_one(moments, limit)
-
-
-def _refuse_other_than_one(moments: FirstMoments, limit: Array) -> None:
-    """Refuse two rows with correlations other than 1 and -1."""
-    d = moments.moment.shape[0]
-    lengths = np.sqrt(moments.variances)
-    exact = np.outer(lengths[:d], lengths[d:])
+    # The correlations of two rows are 1 or -1.
+    exact = np.outer(np.sqrt(variances[:d]), np.sqrt(variances[d:]))
     slack = (limit - exact) + 2 * _ROUNDING * limit
-    if (np.abs(moments.moment) < exact - slack).any():
+    if count == 2 and (np.abs(moments.moment) < exact - slack).any():
         raise StatisticsError("two rows have these variances, but not these moments.")

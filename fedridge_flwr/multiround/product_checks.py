@@ -64,13 +64,12 @@ def check_product(
     found: NDArray[Any] = np.asarray(product)
     if found.dtype != np.float64 or found.shape != directions.shape:
         raise ProtocolError(
-            f"expected a product of float64 and shape {directions.shape}, got "
-            f"{found.dtype} and {found.shape}."
+            f"expected float64 of {directions.shape}, got {found.dtype} {found.shape}."
         )
     if not np.isfinite(found).all():
         raise ProtocolError("some numbers of the product are NaN or infinite.")
     lengths = _lengths(opening)
-    known = KnownProduct(directions, found, _sizes(directions, lengths))
+    known = KnownProduct(directions, found, sizes_of(opening, directions))
     # Comparisons are such that NaN, from numbers that overflow, does not pass.
     with np.errstate(over="ignore", invalid="ignore"):
         own = _in_own_units(known, lengths)
@@ -86,7 +85,10 @@ def check_product(
 
 def sizes_of(opening: Opening, vectors: Array) -> Array:
     """Return the sizes of vectors in the units of a client's columns."""
-    return _sizes(vectors, _lengths(opening))
+    scale = _largest(vectors)
+    scaled = vectors / scale * _lengths(opening)[:, None]
+    unit = _largest(scaled)
+    return np.asarray(np.linalg.norm(scaled / unit, axis=0) * unit * scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +117,8 @@ class _Scaled:
 
     def only(self, kept: NDArray[np.bool_]) -> _Scaled:
         """Return some of the vectors, with their products."""
-        return _Scaled(
-            self.vectors[:, kept],
-            self.products[:, kept],
-            self.sizes[kept],
-            self.lost[:, kept],
-        )
+        parts = (self.vectors, self.products, self.sizes, self.lost)
+        return _Scaled(*(part[..., kept] for part in parts))
 
 
 def _in_own_units(known: KnownProduct, lengths: Array) -> _Scaled:
@@ -144,9 +142,7 @@ def _check_squares(own: _Scaled) -> Array:
     curvature = _dots(own.vectors, own.products)
     rounding = _ROUNDING * d * size**2 + _dots(np.abs(own.vectors), own.lost)
     if not ((curvature >= -rounding) & (curvature <= d * size**2 + rounding)).all():
-        raise ProtocolError(
-            "its product is not that of a sum of squares with its own variances."
-        )
+        raise ProtocolError("its product is no sum of squares of its own variances.")
     longest: Array = np.sqrt(np.maximum(curvature, 0.0) + rounding)
     if not (np.abs(own.products) <= (1 + 1e-6) * longest + own.lost).all():
         raise ProtocolError("its product is larger than its own variances allow.")
@@ -196,9 +192,8 @@ def _check_factor(own: _Scaled, opening: Opening, lengths: Array) -> None:
     near = np.abs(length - np.linalg.norm(rough, axis=0)) <= error * size + constant
     # (R + E)'z - R'(z - E v), with z = (R + E) v, of which only R is known.
     columns = factor.column_errors + _FACTOR_ROUNDING
-    slack = np.outer(columns, length) + error * np.outer(
-        np.linalg.norm(R, axis=0) + _FACTOR_ROUNDING, size
-    )
+    longest = np.linalg.norm(R, axis=0) + _FACTOR_ROUNDING
+    slack = np.outer(columns, length) + error * np.outer(longest, size)
     expected = deviations * (R.T @ rough)
     entries = np.abs(own.products - expected) <= slack + constant
     if not (near.all() and (entries | (deviations == 0)).all()):
@@ -209,9 +204,7 @@ def _check_symmetric(own: _Scaled, other: _Scaled) -> None:
     difference = np.abs(other.vectors.T @ own.products - other.products.T @ own.vectors)
     slack = _ROUNDING * len(own.vectors) * np.outer(other.sizes, own.sizes)
     if not (difference <= slack).all():
-        raise ProtocolError(
-            "its products contradict each other: they do not come from the same rows."
-        )
+        raise ProtocolError("its products contradict each other: not the same rows.")
 
 
 def _check_definite(own: _Scaled) -> None:
@@ -230,13 +223,6 @@ def _lengths(opening: Opening) -> Array:
     moments, d = opening.moments, opening.n_features
     rounding = _MEAN_ROUNDING**2 * moments.weight * moments.means[:d] ** 2
     return np.asarray(np.sqrt(moments.variances[:d] + rounding + SMALLEST_SQUARE))
-
-
-def _sizes(directions: Array, lengths: Array) -> Array:
-    scale = _largest(directions)
-    scaled = directions / scale * lengths[:, None]
-    unit = _largest(scaled)
-    return np.asarray(np.linalg.norm(scaled / unit, axis=0) * unit * scale)
 
 
 def _largest(vectors: Array) -> Array:

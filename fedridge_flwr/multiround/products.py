@@ -5,8 +5,6 @@ shifted by 1e6 keep their digits. What lies between the clients is the server's,
 knows all means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +14,6 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..data.rows import Block, Rows
-
-_HEAVY = 2.0
 
 
 @dataclass(frozen=True)
@@ -82,9 +78,8 @@ def column_means(rows: Rows) -> tuple[float, Array]:
         for first in (True, False):
             sums = np.zeros_like(means)
             for block in rows.blocks():
-                own = block.weights
-                total += float(own.sum()) if first else 0.0
-                sums += _shifted_sums(block, own, means, rows.n_features)
+                total += float(block.weights.sum()) if first else 0.0
+                sums += _shifted_sums(block, means)
             if total > 0:
                 means = means + sums / total
     return total, means
@@ -192,7 +187,8 @@ def _centring(rows: Rows, means: Array) -> Callable[[Block], _Dense | _Sparse]:
         squares += own @ block.X.power(2)
         weight += float(own.sum())
     spread = squares - weight * means**2
-    heavy = weight * means**2 > _HEAVY**2 * np.maximum(spread, 0.0)
+    # The mean is more than two deviations away from zero.
+    heavy = weight * means**2 > 4.0 * np.maximum(spread, 0.0)
     heavy &= means != 0.0
     return lambda block: _Sparse(block.X, means, heavy)
 
@@ -205,17 +201,14 @@ def _absent(X: Any, own: Array, weights: Array) -> Array:
     return np.where(full, 0.0, np.maximum(absent, 0.0))
 
 
-def _sparse_sums(X: Any, own: Array, shift: Array) -> Array:
-    weights = np.repeat(own, np.diff(X.indptr))
-    away = X.data - shift[X.indices]
-    stored = np.bincount(X.indices, weights * away, shift.size)
-    return np.asarray(stored - _absent(X, own, weights) * shift)
-
-
-def _shifted_sums(block: Block, own: Array, shift: Array, n_features: int) -> Array:
-    if hasattr(block.X, "toarray"):
-        of_features = _sparse_sums(block.X, own, shift[:n_features])
+def _shifted_sums(block: Block, means: Array) -> Array:
+    """Return the weighted sums of what [X Y] is off the means."""
+    X, own, d = block.X, block.weights, block.X.shape[1]
+    if hasattr(X, "toarray"):
+        weights = np.repeat(own, np.diff(X.indptr))
+        away = X.data - means[X.indices]
+        stored = np.bincount(X.indices, weights * away, d)
+        of_features = stored - _absent(X, own, weights) * means[:d]
     else:
-        of_features = own @ (block.X - shift[:n_features])
-    of_targets = own @ (block.Y - shift[n_features:])
-    return np.concatenate([np.asarray(of_features).ravel(), of_targets])
+        of_features = own @ (X - means[:d])
+    return np.concatenate([of_features, own @ (block.Y - means[d:])])

@@ -68,9 +68,7 @@ class System:
         weights = np.array([each.weight for each in moments])
         total = float(weights.sum())
         if total == 0.0:
-            raise StatisticsError(
-                "the clients have no rows, or weights of zero: nothing to fit."
-            )
+            raise StatisticsError("no rows, or weights of zero: nothing to fit.")
         d = moments[0].moment.shape[0]
         places = np.stack([each.means for each in moments])
         means = weights @ places / total
@@ -80,7 +78,7 @@ class System:
         # Variances of all rows, about the mean of all: what standardisation divides by.
         spread = np.sqrt(weights)[:, None] * (places - means)
         variances = inside + np.einsum("kj,kj->j", spread, spread)
-        found = cls(
+        return cls(
             openings=dict(openings),
             alpha=alpha,
             fit_intercept=fit_intercept,
@@ -92,8 +90,6 @@ class System:
             rhs=np.sum([each.moment for each in moments], axis=0)
             + away[:, :d].T @ away[:, d:],
         )
-        found._refuse_singular()
-        return found
 
     @property
     def n_features(self) -> int:
@@ -105,8 +101,8 @@ class System:
 
         Moments with y lie in the range of A: for them a singular A goes unnoticed.
         """
-        numbers: Array = np.random.default_rng(0).normal(size=self.n_features)
-        return numbers * np.sqrt(self._diagonal())
+        numbers = np.random.default_rng(0).normal(size=self.n_features)
+        return np.asarray(numbers * np.sqrt(self._diagonal()))
 
     @property
     def penalty(self) -> Array:
@@ -137,14 +133,18 @@ class System:
         scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         if all(opening.factor is None for opening in self.openings.values()):
             return lambda residual: residual * (scale**2)[:, None]
-        matrix = self._rough_matrix() * scale
+        matrix = self.between.T @ self.between
+        for opening in self.openings.values():
+            rows = opening.rough_rows()
+            matrix += rows.T @ rows
+        np.einsum("ii->i", matrix)[:] += self.alpha * self.penalty
+        matrix *= scale
         matrix *= scale[:, None]
         factor = _positive_factor(matrix)
 
         def apply(residual: Array) -> Array:
             solved, _ = dpotrs(factor, residual * scale[:, None], lower=1)
-            found: Array = solved * scale[:, None]
-            return found
+            return np.asarray(solved * scale[:, None])
 
         return apply
 
@@ -153,14 +153,6 @@ class System:
         parts = [opening.moments.variances[:d] for opening in self.openings.values()]
         between = np.einsum("kj,kj->j", self.between, self.between)
         return np.asarray(np.sum(parts, axis=0) + between + self.alpha * self.penalty)
-
-    def _rough_matrix(self) -> Array:
-        matrix = self.between.T @ self.between
-        for opening in self.openings.values():
-            rows = opening.rough_rows()
-            matrix += rows.T @ rows
-        np.einsum("ii->i", matrix)[:] += self.alpha * self.penalty
-        return matrix
 
     def model(self, solution: Array, image: Array) -> RidgeModel:
         """Return the model of a solution W, given A W."""
@@ -171,9 +163,8 @@ class System:
         spread, means = self.variances[d:], self.means[d:]
         raw = 0.0 if self.fit_intercept else self.weight * means**2
         rss = spread + raw - 2.0 * cross + explained
-        coef, intercept = sklearn_shapes(
-            solution, means - self.means[:d] @ solution if self.fit_intercept else None
-        )
+        intercepts = means - self.means[:d] @ solution if self.fit_intercept else None
+        coef, intercept = sklearn_shapes(solution, intercepts)
         openings = self.openings.values()
         names = [each.feature_names for each in openings if each.feature_names]
         return RidgeModel(
@@ -188,7 +179,8 @@ class System:
             r2=mean_r2(rss, spread, self.weight, means),
         )
 
-    def _refuse_singular(self) -> None:
+    def __post_init__(self) -> None:
+        """Refuse a system that the openings show to be singular."""
         if self.alpha > 0:
             return
         count = sum(opening.count for opening in self.openings.values())
@@ -210,6 +202,5 @@ def _positive_factor(matrix: Array) -> Array:
         np.einsum("ii->i", shifted)[:] += jitter
         factor, failed = dpotrf(shifted, lower=1, overwrite_a=1)
         if not failed:
-            found: Array = factor
-            return found
+            return np.asarray(factor)
         jitter = max(100.0 * jitter, _JITTER)

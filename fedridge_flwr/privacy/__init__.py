@@ -6,8 +6,6 @@ them exactly and adds noise once (`release`), if its policy and its ledger allow
 (`private_solve`).
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -91,15 +89,8 @@ def private_statistics(
     (True, True)
     """
     if privacy.rounds > 1 or privacy.trust == "secagg":
-        raise PrivacyError(
-            "private_statistics supports one round, and no secure sum: use rounds=1 "
-            'and trust="local", or "server" and with_server_noise() on the sum.'
-        )
+        raise PrivacyError("private_statistics has one round, and no secure sum.")
     rows = check_rows(as_numbers(X), as_numbers(y))
     sums = make_release(rows, privacy, intercept=fit_intercept, source=source)
-    return PrivateStatistics(
-        sums=sums,
-        privacy=privacy,
-        bounds=privacy.bounds(rows.n_features, rows.n_targets, fit_intercept),
-        schema=rows.schema,
-    )
+    bounds = privacy.bounds(rows.n_features, rows.n_targets, fit_intercept)
+    return PrivateStatistics(sums, privacy, bounds, schema=rows.schema)

@@ -11,8 +11,6 @@ With a = mu/2 - epsilon/mu and b = mu/2 + epsilon/mu, b² = a² + 2 epsilon, and
 which loses no digits where e^epsilon overflows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache

@@ -5,11 +5,9 @@ sum a vector of integers of length `LENGTH` at most, to the last unit, and sums 
 integers depend on neither order nor rounding.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +16,11 @@ from scipy import sparse
 from .._types import Array
 from ..data.rows import Block
 
+# Largest length of a row of features, or of targets, on the grid.
 LENGTH = 2**20
-"""Largest length of a row of features, or of targets, on the grid."""
 
+# Rows whose products float64 adds up exactly: 2^13 · 2^20 · 2^20 = 2^53.
 EXACT_ROWS = 2**13
-"""Rows whose products float64 adds up exactly: 2^13 · 2^20 · 2^20 = 2^53."""
-
-Integers: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -35,8 +31,8 @@ class GridRows:
     units, shortened with the features but not cut to their bound.
     """
 
-    X: Integers
-    Y: Integers
+    X: Array
+    Y: Array
     targets: Array
     present: NDArray[np.bool_]
     n_shortened: int
@@ -98,17 +94,6 @@ class Bounds:
         """The constant feature on the grid."""
         return math.floor(self.x_norm / math.sqrt(self.n_features) / self.x_step)
 
-    @property
-    def _longest(self) -> tuple[float, float]:
-        """Lengths of features and targets that rounding cannot push over the bounds.
-
-        Rounding to whole numbers lengthens a row by half the root of its width at most.
-        """
-        return (
-            self.x_norm - (math.sqrt(self.width) + 1) * self.x_step,
-            self.y_norm - (math.sqrt(self.n_targets) + 1) * self.y_step,
-        )
-
     def on_grid(self, block: Block) -> GridRows:
         """Clip rows jointly, round them, and drop those that are not finite.
 
@@ -117,7 +102,10 @@ class Bounds:
         for every float64: NaN and infinity drop the row, 1e308 does not overflow.
         """
         X, Y = _dense(block.X), _dense(block.Y)
-        longest, largest = self._longest
+        # Rounding to whole numbers lengthens a row by half the root of its width at
+        # most: it cannot push these lengths over the bounds.
+        longest = self.x_norm - (math.sqrt(self.width) + 1) * self.x_step
+        largest = self.y_norm - (math.sqrt(self.n_targets) + 1) * self.y_step
         within = (_squares(X) <= longest**2) & (_squares(Y) <= largest**2)
         # Rows that are not certainly within the bounds, NaN included, are clipped.
         odd = np.flatnonzero(~within)
@@ -130,7 +118,7 @@ class Bounds:
         present = np.ones(len(X), dtype=bool)
         n_shortened = n_cut = 0
         if odd.size:
-            sane = _finite(X[odd]) & _finite(Y[odd])
+            sane = np.asarray(np.isfinite(np.hstack([X[odd], Y[odd]])).all(axis=1))
             present[odd] = sane
             short, factors = _shortened(np.where(sane[:, None], X[odd], 0.0), longest)
             targets = np.where(sane[:, None], Y[odd], 0.0) * factors[:, None]
@@ -158,13 +146,8 @@ def _shortened(rows: Array, bound: float) -> tuple[Array, Array]:
     lengths = np.sqrt(_squares(unit))
     with np.errstate(over="ignore", divide="ignore", under="ignore"):
         factors = np.minimum(1.0, bound / safe / np.where(lengths > 0, lengths, 1.0))
-    short = factors == 1.0
     longest = unit / np.where(lengths > 0, lengths, 1.0)[:, None] * bound
-    return np.where(short[:, None], rows, longest), factors
-
-
-def _finite(rows: Array) -> NDArray[np.bool_]:
-    return np.asarray(np.isfinite(rows).all(axis=1))
+    return np.where((factors == 1.0)[:, None], rows, longest), factors
 
 
 def _squares(rows: Array) -> Array:
@@ -173,5 +156,4 @@ def _squares(rows: Array) -> Array:
 
 
 def _dense(X: Any) -> Array:
-    full = X.toarray() if sparse.issparse(X) else X
-    return np.asarray(full, dtype=np.float64)
+    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)

@@ -1,7 +1,5 @@
 """`Curator`: answers private requests to one client, each of them once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -19,8 +17,8 @@ from .mechanism import RELATIONS, DifferentialPrivacy
 from .policy import PrivacyPolicy
 from .release import ClippingCounts, ReleaseQuestion, check_question, make_release
 
+# The answers of this run by `ReleaseRequest.key`; it must outlive a lost message.
 Past = MutableMapping[str, Array]
-"""The answers of this run by `ReleaseRequest.key`; it must outlive a lost message."""
 
 log = logging.getLogger("flwr")
 _RELEASE = re.compile("[0-9a-f]{32}")
@@ -51,11 +49,9 @@ class ReleaseRequest:
         """Validate the name of the release and the round."""
         if not isinstance(self.release, str) or not _RELEASE.fullmatch(self.release):
             raise PrivacyError("the private request has no valid release name.")
-        asked = self.question.server_round
-        if type(asked) is not int or not 1 <= asked <= self.privacy.rounds:
-            raise PrivacyError(
-                f"declined: the server asks for round {asked} of {self.privacy.rounds}."
-            )
+        asked, rounds = self.question.server_round, self.privacy.rounds
+        if type(asked) is not int or not 1 <= asked <= rounds:
+            raise PrivacyError(f"declined: asked for round {asked} of {rounds}.")
 
     @property
     def fit(self) -> str:
@@ -134,8 +130,7 @@ class Curator:
             self.policy.check(None)
         if self.past:
             raise PrivacyError(
-                "declined: this client has made a private release in this run, and an "
-                "exact answer about the same rows would break its guarantee."
+                "declined: exact answers after a private one would break its guarantee."
             )
 
     def agree(self, request: ReleaseRequest) -> None:
@@ -149,15 +144,9 @@ class Curator:
         privacy, fits = request.privacy, [k for k in self.past if k.count("/") == 1]
         if privacy.trust == "secagg":
             # A fraction of the noise protects nobody whose own sum is visible.
-            raise PrivacyError(
-                'declined: trust="secagg" needs secure sums, which this version does '
-                "not support."
-            )
+            raise PrivacyError('declined: no secure sums yet for trust="secagg".')
         if any(key.startswith(request.round + "/") for key in self.past):
-            raise PrivacyError(
-                f"declined: round {request.question.server_round} of this fit was "
-                "answered before, to another question."
-            )
+            raise PrivacyError("declined: this round was answered to another question.")
         if request.fit in fits:
             return
         if any(key.startswith(request.release + "/") for key in fits):

@@ -3,25 +3,22 @@
 All functions are post-processing of a release and cost no privacy.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
 from .._types import Array
+from ..linalg.packed import EPS
 
+# Least eigenvalue, in units of s_G / sqrt(d), the sd of the mean eigenvalue.
 _FLOOR = 0.1
-"""Least eigenvalue, in units of s_G / sqrt(d), the sd of the mean eigenvalue."""
 
+# Twice the log likelihood ratio a signal must gain over none: two standard errors.
 _EVIDENCE = 4.0
-"""Twice the log likelihood ratio a signal must gain over none: two standard errors."""
 
+LEAST_SD = 1e-100
 _GRID = 128
-_BISECTIONS = 60
 _NEGLIGIBLE = 1e-3
-_LEAST_SD = 1e-100
-_ROUNDING = float(np.finfo(np.float64).eps)
 
 
 def noise_edge(gram_sd: float, n_features: int) -> float:
@@ -44,7 +41,7 @@ def denoised_eigenvalues(values: Array, gram_sd: float) -> Array:
     >>> denoised_eigenvalues(np.array([1.0, 9.0]), 2.0).round(2)
     array([1.48, 8.52])
     """
-    if gram_sd <= _ROUNDING * float(np.abs(values).max()):
+    if gram_sd <= EPS * float(np.abs(values).max()):
         return values
     gaps = values[:, None] - values[None, :]
     push = np.sum(gaps / (gaps**2 + gram_sd**2 / 2.0), axis=1)
@@ -70,8 +67,7 @@ def contracted(values: Array, largest: float) -> Array:
     if scatter == 0.0:
         return values
     centre = np.mean(values)
-    drawn: Array = centre + min(1.0, largest / scatter) * (values - centre)
-    return drawn
+    return np.asarray(centre + min(1.0, largest / scatter) * (values - centre))
 
 
 def _scatter(values: Array) -> float:
@@ -104,13 +100,13 @@ def signal_in(energy: Array, moment: Array, moment_sd: float) -> tuple[float, fl
     With R twice the log likelihood ratio of v against v = 0, the moments are trusted
     by the share f = 1 − (4 / R)², and not at all for R ≤ 4.
     """
-    if moment_sd <= _LEAST_SD:
+    if moment_sd <= LEAST_SD:
         return 1.0, 0.0
     informative = energy > 0.0
     gain = energy[informative] / moment_sd**2
     squares = (moment[informative] / moment_sd) ** 2
     largest = float(np.max((squares - 1.0) / gain, initial=0.0))
-    smallest = _NEGLIGIBLE / float(np.max(gain, initial=_LEAST_SD))
+    smallest = _NEGLIGIBLE / float(np.max(gain, initial=LEAST_SD))
     if not largest > smallest:
         return 0.0, 0.0
     variance = _likeliest(gain, squares, smallest, largest)
@@ -124,8 +120,7 @@ def _deviance(gain: Array, squares: Array, variance: Array) -> Array:
     """Minus twice the log likelihood of each variance, against variance 0."""
     spread = np.multiply.outer(variance, gain)
     fitted = squares * (spread / (1.0 + spread))
-    deviance: Array = np.sum(np.log1p(spread) - fitted, axis=-1)
-    return deviance
+    return np.asarray(np.sum(np.log1p(spread) - fitted, axis=-1))
 
 
 def _likeliest(gain: Array, squares: Array, smallest: float, largest: float) -> float:
@@ -137,7 +132,7 @@ def _likeliest(gain: Array, squares: Array, smallest: float, largest: float) -> 
     best = int(np.argmin(_deviance(gain, squares, grid)))
     low = math.log(grid[max(best - 1, 0)])
     high = math.log(grid[min(best + 1, _GRID - 1)])
-    for _ in range(_BISECTIONS):
+    for _ in range(60):
         middle = (low + high) / 2.0
         spread = math.exp(middle) * gain
         share = spread / (1.0 + spread)

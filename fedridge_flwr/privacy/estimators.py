@@ -7,8 +7,6 @@ the noisy G and differs from the others only in how it treats the eigenvalues.
 Nothing here sees data: it is post-processing, and costs no privacy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,16 +16,14 @@ import numpy as np
 
 from .._types import Array
 from ..errors import StatisticsError
-from .denoising import noise_edge, shrunken_eigenvalues, signal_in
+from ..linalg.packed import EPS
+from .denoising import LEAST_SD, noise_edge, shrunken_eigenvalues, signal_in
 
+# Eigenvalues below this many s_G count as unresolved and are damped.
 _UNRESOLVED = 3.0
-"""Eigenvalues below this many s_G count as unresolved and are damped."""
 
-_LEAST_SD = 1e-100
-_ROUNDING = float(np.finfo(np.float64).eps)
 _LARGEST = float(np.finfo(np.float64).max)
 _HUGE = 1e300
-_SPLIT_SEED = 20
 
 
 @dataclass(frozen=True)
@@ -104,10 +100,7 @@ def estimate(estimator: str, equations: NoisyEquations, alpha: float) -> Array:
 
 
 def choose_alpha(
-    estimator: str,
-    equations: NoisyEquations,
-    alphas: Sequence[float],
-    repeats: int = 8,
+    estimator: str, equations: NoisyEquations, alphas: Sequence[float], repeats: int = 8
 ) -> tuple[float, Array]:
     """Choose alpha by splitting the noise: the least w'(G−E)w − 2w'(h−e) on average.
 
@@ -145,17 +138,12 @@ def choose_alpha(
     0.1
     """
     if len(alphas) == 0 or repeats < 1:
-        raise StatisticsError(
-            "choosing alpha needs at least one alpha and one repeat, "
-            f"got {len(alphas)} and {repeats}."
-        )
+        raise StatisticsError("choosing needs at least one alpha and one repeat.")
     problem, rule = _scaled(equations), _RULES[estimator]
     penalties = [problem.penalty(alpha) for alpha in alphas]
-    generator = np.random.default_rng(_SPLIT_SEED)
+    rng = np.random.default_rng(20)
     with np.errstate(all="ignore"):
-        splits = [
-            problem.split_scores(rule, penalties, generator) for _ in range(repeats)
-        ]
+        splits = [problem.split_scores(rule, penalties, rng) for _ in range(repeats)]
         scores = np.mean(splits, axis=0)
     scores = np.where(np.isnan(scores), _LARGEST, scores)
     if equations.gram_sd == 0.0 and equations.moment_sd == 0.0:
@@ -177,11 +165,11 @@ def mostly_noise(gram: Array, gram_sd: float) -> bool:
     return bool(noise_edge(gram_sd, len(gram)) > np.mean(np.diagonal(gram)))
 
 
+# From alpha to coefficients in the eigenvectors, shape (d, t).
 Solver: TypeAlias = Callable[[float], Array]
-"""From alpha to coefficients in the eigenvectors, shape (d, t)."""
 
+# From eigenvalues (d,), moments (d, t), s_G and s_h (t,) to a `Solver`.
 Rule: TypeAlias = Callable[[Array, Array, float, Array], Solver]
-"""From eigenvalues (d,), moments (d, t), s_G and s_h (t,) to a `Solver`."""
 
 
 @dataclass(frozen=True)
@@ -247,10 +235,8 @@ def _scaled(equations: NoisyEquations) -> _Problem:
     gram = np.asarray(equations.gram, dtype=np.float64)
     moment = np.asarray(equations.moment, dtype=np.float64)
     if moment.ndim != 2 or gram.shape != (len(moment), len(moment)) or not gram.size:
-        raise StatisticsError(
-            "gram must have shape (d, d) and moment (d, t), "
-            f"got {gram.shape} and {moment.shape}."
-        )
+        shapes = f"{gram.shape} and {moment.shape}"
+        raise StatisticsError(f"gram and moment do not fit: their shapes are {shapes}.")
     if not (np.isfinite(gram).all() and np.isfinite(moment).all()):
         raise StatisticsError("gram and moment must be finite.")
     for name, sd in (("gram_sd", gram_sd), ("moment_sd", moment_sd)):
@@ -272,7 +258,7 @@ def _scaled(equations: NoisyEquations) -> _Problem:
 def _divide(moment: Array, divisor: Array, damping: Array | float = 0.0) -> Array:
     """Divide by both, and give 0 where rounding could have made the divisor."""
     size = np.abs(divisor)
-    safe = size > len(divisor) * _ROUNDING * np.max(size)
+    safe = size > len(divisor) * EPS * np.max(size)
     quotient = moment / (np.where(safe, divisor, 1.0) + damping)
     # Infinities would turn into NaN when they are rotated back.
     return np.where(safe, np.clip(quotient, -_HUGE, _HUGE), 0.0)
@@ -287,21 +273,16 @@ def _floor(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> So
 def _trust(moment: Array, moment_sd: Array) -> Array:
     """Return f of "ridge_floor" for every target."""
     size = len(moment)
-    noise = np.maximum(moment_sd, _LEAST_SD)
-    excess = np.sum((moment / noise) ** 2, axis=0) - size
-    trust: Array = np.clip(excess / math.sqrt(2.0 * size) - 2.0, 0.0, 1.0)
-    return trust
+    excess = np.sum((moment / np.maximum(moment_sd, LEAST_SD)) ** 2, axis=0) - size
+    return np.asarray(np.clip(excess / math.sqrt(2.0 * size) - 2.0, 0.0, 1.0))
 
 
 def _shrink(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> Solver:
     shrunken, left_out = shrunken_eigenvalues(values, gram_sd)
     energy = shrunken**2 + left_out
-    found = [
-        signal_in(energy, column, sd)
-        for column, sd in zip(moment.T, moment_sd, strict=True)
-    ]
-    trust = np.array([share for share, _ in found])
-    level = np.array([ratio for _, ratio in found])
+    targets = zip(moment.T, moment_sd, strict=True)
+    found = [signal_in(energy, column, sd) for column, sd in targets]
+    trust, level = np.array(found).reshape(-1, 2).T
     damping = np.maximum(level, (_UNRESOLVED * gram_sd) ** 2) + left_out
     column = shrunken[:, None]
     # An eigenvalue of 0 is left to alpha where nothing is damped, as in plain ridge.

@@ -11,8 +11,6 @@ against exp(-t) in floating point where that settles it, and otherwise, once in 
 10¹³ coins, digit by digit against exp(-t) as a decimal of any length.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from decimal import Context, Decimal
@@ -28,10 +26,9 @@ RandomBytes: TypeAlias = Callable[[int], bytes]
 Integers: TypeAlias = NDArray[np.int64]
 Coins: TypeAlias = NDArray[np.bool_]
 
+# Largest deviation: 32 times as much is still an int64.
 LARGEST_SD = 2**57
-"""Largest deviation: 32 times as much is still an int64."""
 
-_LARGEST_K = 32
 # Relative error of exp(-t) computed in float64 for t below 2000, with room.
 _DOUBT = 1e-12
 _WORD = 64
@@ -73,16 +70,12 @@ def discrete_gaussian(
     True
     """
     if (kind := np.asarray(sd).dtype).kind not in "iu":
-        raise FedRidgeError(
-            f"sd must be whole numbers, got {kind}: truncated, there would be too "
-            "little noise. Round up."
-        )
+        raise FedRidgeError(f"sd must be whole numbers, got {kind}: round up.")
     each = np.asarray(sd, dtype=np.int64)
     each = np.atleast_1d(each) if size is None else np.broadcast_to(each, (size,))
     if each.size and not (each.min() >= 1 and each.max() <= LARGEST_SD):
         raise FedRidgeError(
-            f"sd must be from 1 to {LARGEST_SD}, got {each.min()} to {each.max()}. Use "
-            "a larger epsilon."
+            f"sd must be from 1 to {LARGEST_SD}, got {each.min()} to {each.max()}."
         )
     found: Integers = np.empty(each.size, dtype=np.int64)
     todo = np.arange(each.size)
@@ -107,13 +100,14 @@ def _small_gaussian(size: int, source: RandomBytes) -> Integers:
         k = np.zeros(todo.size, dtype=np.int64)
         running = np.arange(todo.size)
         while running.size:
-            running = running[_half_coins(running.size, source)]
+            halves = np.full(running.size, 0.5)
+            running = running[_coins(halves, lambda i: Fraction(1, 2), source)]
             k[running] += 1
         kept = k < 2
         large = np.flatnonzero(~kept)
         kept[large] = _coins_of_pairs(k[large], source)
         # Beyond 32 deviations, probability 1e-222, an int64 could overflow.
-        kept &= k < _LARGEST_K
+        kept &= k < 32
         found[todo[kept]] = k[kept]
         todo = todo[~kept]
     return found
@@ -123,11 +117,6 @@ def _coins_of_pairs(k: Integers, source: RandomBytes) -> Coins:
     """Return coins that show True with probability exp(-k (k - 1) / 2)."""
     pairs = k * (k - 1)
     return _coins(pairs / 2.0, lambda i: Fraction(int(pairs[i]), 2), source)
-
-
-def _half_coins(size: int, source: RandomBytes) -> Coins:
-    """Return coins that show True with probability exp(-1/2)."""
-    return _coins(np.full(size, 0.5), lambda i: Fraction(1, 2), source)
 
 
 def _accepted(j: Integers, k: Integers, sd: Integers, source: RandomBytes) -> Coins:

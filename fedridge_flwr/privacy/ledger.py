@@ -1,7 +1,5 @@
 """`PrivacyLedger`: what every client has spent, over all runs, on disk."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence
@@ -80,16 +78,11 @@ class PrivacyLedger:
     ) -> None:
         self.path = Path(path)
         if not self.path.is_absolute():
-            raise PrivacyError(
-                f"the path of a privacy ledger must be absolute, got {str(path)!r}: "
-                "a ClientApp runs in a working directory of Flower's."
-            )
+            raise PrivacyError(f"a ledger's path must be absolute, got {str(path)!r}.")
         self.max_epsilon = check_setting("epsilon", max_epsilon)
         self.max_delta = check_setting("delta", max_delta)
-        check_choice("neighboring", neighboring, RELATIONS)
-        check_choice("accounting", accounting, ("exact", "basic"))
-        self.neighboring = neighboring
-        self.accounting = accounting
+        self.neighboring = check_choice("neighboring", neighboring, RELATIONS)
+        self.accounting = check_choice("accounting", accounting, ("exact", "basic"))
 
     def charge(
         self,
@@ -150,7 +143,7 @@ Nothing was released; only the client can raise its budget.
             rounds=privacy.rounds,
         )
         with open_entries(self.path) as (database, entries):
-            earlier = _rounds_of(entries, name, release)
+            earlier = [e for e in entries if (e.client, e.release) == (name, release)]
             if earlier:
                 _check_round(entry, earlier)
             else:
@@ -205,22 +198,14 @@ Nothing was released; only the client can raise its budget.
     def _spent(self, releases: Sequence[Entry]) -> Spent:
         if not releases:
             return Spent(0, 0.0, 0.0)
-        mus = [self._mu(entry) for entry in releases]
+        replace = self.neighboring == "replace-one"
+        mus = [e.mu_replace if replace else e.mu_add_or_remove for e in releases]
         if self.accounting == "exact":
             total = epsilon_of(compose(mus), self.max_delta)
             return Spent(len(releases), total, self.max_delta)
         deltas = [entry.delta for entry in releases]
         epsilon = math.fsum(map(epsilon_of, mus, deltas))
         return Spent(len(releases), epsilon, math.fsum(deltas))
-
-    def _mu(self, entry: Entry) -> float:
-        if self.neighboring == "replace-one":
-            return entry.mu_replace
-        return entry.mu_add_or_remove
-
-
-def _rounds_of(entries: Sequence[Entry], name: str, release: str) -> list[Entry]:
-    return [e for e in entries if (e.client, e.release) == (name, release)]
 
 
 def _releases_of(entries: Sequence[Entry], name: str) -> list[Entry]:
@@ -236,15 +221,11 @@ def _check_round(entry: Entry, earlier: Sequence[Entry]) -> None:
     if any(entry.server_round == other.server_round for other in earlier):
         raise PrivacyError(
             "the ledger has this release under the client's name, but this node does "
-            "not remember it: either two clients have the same name (client_name="
-            "lambda context: ... gives each its own), or the node was restarted (start "
-            "another fit, which counts as another release)."
+            "not remember it: two clients have one name (client_name= gives each its "
+            "own), or the node was restarted (start another fit)."
         )
 
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name.strip():
-        raise PrivacyError(
-            "a privacy ledger needs the client's name (client_name=): node ids change "
-            "from run to run."
-        )
+        raise PrivacyError("a privacy ledger needs a name of the client, client_name=.")

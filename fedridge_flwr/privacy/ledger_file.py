@@ -5,8 +5,6 @@ would read a flipped bit in a client's name as another client that has spent not
 A JSON file of 0.1.0 is converted when it is first opened.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -25,6 +23,7 @@ from ..errors import PrivacyError
 log = logging.getLogger("flwr")
 _VERSION = 1
 _BUSY_SECONDS = 120.0
+_DAMAGED = "is damaged (restore it from a copy)"
 _SCHEMA = """
     BEGIN IMMEDIATE;
     CREATE TABLE answers (
@@ -37,9 +36,6 @@ _SCHEMA = """
     CREATE TABLE checksum (value TEXT NOT NULL);
     INSERT INTO checksum VALUES ('');
 """
-_INSERT = "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_KINDS = [str, str, int, str, float, float, float, float, str, int]
-_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 
 class Entry(NamedTuple):
@@ -76,19 +72,16 @@ def open_entries(path: Path) -> Iterator[tuple[sqlite3.Connection, list[Entry]]]
             database.execute("BEGIN IMMEDIATE")
             yield database, _checked_entries(database)
     except (OSError, sqlite3.OperationalError) as error:
-        raise PrivacyError(
-            "the client's privacy ledger cannot be read or written "
-            f"({type(error).__name__}), so nothing is released."
-        ) from error
+        raise _refused(f"cannot be read or written ({type(error).__name__})") from error
     except sqlite3.Error as error:
-        raise _damaged() from error
+        raise _refused(_DAMAGED) from error
 
 
 def append(
     database: sqlite3.Connection, entries: Sequence[Entry], added: Sequence[Entry]
 ) -> None:
     """Add entries to those in the database, and commit: they are then on disk."""
-    database.executemany(_INSERT, added)
+    database.executemany("INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?)", added)
     database.execute("UPDATE checksum SET value = ?", [_checksum([*entries, *added])])
     database.execute("COMMIT")
 
@@ -101,26 +94,19 @@ def _resolved(path: Path) -> Path:
     real = Path(os.path.realpath(path))
     if not real.parent.is_dir():
         log.warning("There is no folder %s for the ledger.", real.parent)
-        raise PrivacyError(
-            "the folder of the client's privacy ledger does not exist, so nothing is "
-            "released: create it, or correct the path."
-        )
+        raise _refused("is in a folder that does not exist")
     # A new ledger in place of one on a disk that is not mounted would forget it.
     if os.path.lexists(path) and not real.is_file():
-        raise PrivacyError(
-            "the client's privacy ledger is not a file, or a link to a file that is "
-            "missing, so nothing is released."
-        )
+        raise _refused("is not a file, or a link to a file that is missing")
     return real
 
 
 @contextlib.contextmanager
 def _connected(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+    where = f"{path.as_uri()}?mode={mode}"
+    # Without an isolation level, transactions are begun and committed by hand.
     database = sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}",
-        uri=True,
-        timeout=_BUSY_SECONDS,
-        isolation_level=None,  # transactions are begun and committed by hand
+        where, timeout=_BUSY_SECONDS, isolation_level=None, uri=True
     )
     with contextlib.closing(database):
         # FULL may lose the last commit in a power failure: the folder is not synced.
@@ -184,13 +170,10 @@ def _create(path: Path, entries: Sequence[Entry]) -> None:
 def _checked_entries(database: sqlite3.Connection) -> list[Entry]:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > _VERSION:
-        raise PrivacyError(
-            "the client's privacy ledger was written by a newer fedridge-flwr, so "
-            "nothing is released: install that version."
-        )
+        raise _refused("was written by a newer fedridge-flwr (install it)")
     sound = database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     if not sound or version != _VERSION:
-        raise _damaged()
+        raise _refused(_DAMAGED)
     rows = database.execute("SELECT * FROM answers ORDER BY rowid").fetchall()
     checksum = database.execute("SELECT value FROM checksum").fetchall()
     try:
@@ -198,7 +181,7 @@ def _checked_entries(database: sqlite3.Connection) -> list[Entry]:
     except (TypeError, ValueError):  # bytes or infinite numbers, never written here
         sound = False
     if not sound:
-        raise _damaged()
+        raise _refused(_DAMAGED)
     return [Entry(*row) for row in rows]
 
 
@@ -208,11 +191,8 @@ def _checksum(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _damaged() -> PrivacyError:
-    return PrivacyError(
-        "the client's privacy ledger is damaged, so nothing is released; restore it "
-        "from a copy."
-    )
+def _refused(why: str) -> PrivacyError:
+    return PrivacyError(f"the client's privacy ledger {why}: nothing is released.")
 
 
 # ---- JSON files of 0.1.0 -------------------------------------------------------------
@@ -229,9 +209,7 @@ def _json_entries(path: Path) -> list[Entry]:
             raise ValueError("another format")
         if content.get("checksum") != expected or not all(clients.values()):
             raise ValueError("another checksum, or a client without releases")
-        releases = [
-            (client, release) for client in clients for release in clients[client]
-        ]
+        releases = [(client, each) for client in clients for each in clients[client]]
         entries = [
             _json_entry(client, release, server_round)
             for client, release in releases
@@ -241,8 +219,8 @@ def _json_entries(path: Path) -> list[Entry]:
         rounds, fits = ({entry[:k] for entry in entries} for k in (3, 2))
         if not entries or (len(rounds), len(fits)) != (len(entries), len(releases)):
             raise ValueError("releases without answers, or twice")
-    except _DAMAGED as error:
-        raise _damaged() from error
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise _refused(_DAMAGED) from error
     return entries
 
 
@@ -260,8 +238,8 @@ def _json_entry(client: str, release: dict[str, Any], server_round: int) -> Entr
         neighboring=release["neighboring"],
         rounds=release["rounds"],
     )
-    numbers = entry[4:8]
-    if [type(value) for value in entry] != _KINDS or not client.strip():
+    numbers, kinds = entry[4:8], list(Entry.__annotations__.values())
+    if [type(value) for value in entry] != kinds or not client.strip():
         raise ValueError("an entry with values of other types")
     if not all(0 < number < math.inf for number in numbers) or not entry.delta < 1:
         raise ValueError("an entry with numbers out of range")

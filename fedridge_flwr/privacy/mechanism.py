@@ -13,8 +13,8 @@ from .budget_shares import Shares, one_shot_shares, refinement_shares
 from .clipping import Bounds
 from .validators import check_choice, check_setting, check_whole
 
+# Beginning of every key of a private request.
 PREFIX = "privacy-"
-"""Beginning of every key of a private request."""
 
 RELATIONS = ("add-or-remove-one", "replace-one")
 CHOICES = {
@@ -24,7 +24,6 @@ CHOICES = {
     "estimator": ("noise_aware", "ridge_floor"),
 }
 
-_MOST_ROUNDS = 1000
 _MISSING = math.nan
 _SHARE = f"{PREFIX}share-"
 # A client of 0.1.0 refuses a request that lacks one of these.
@@ -132,29 +131,26 @@ class DifferentialPrivacy:
         bounds = (self.x_norm_bound, self.y_bound)
         if any(bound is None or bound is _MISSING for bound in bounds):
             raise MissingBoundError(
-                "x_norm_bound and y_bound must be given: the longest row of features "
-                "and the largest absolute target, from public knowledge and never from "
-                "the data."
+                "x_norm_bound and y_bound must be given, from public knowledge and "
+                "never from the data."
             )
         for name in ("epsilon", "delta", "x_norm_bound", "y_bound"):
             object.__setattr__(self, name, check_setting(name, getattr(self, name)))
         for name, allowed in CHOICES.items():
             check_choice(name, getattr(self, name), allowed)
-        check_whole("rounds", self.rounds, 1, _MOST_ROUNDS)
+        check_whole("rounds", self.rounds, 1, 1000)
         check_whole("min_clients", self.min_clients, 1)
         check_whole("max_colluding", self.max_colluding, 0)
         if self.max_colluding >= self.min_clients and self.trust == "secagg":
             raise PrivacyError(
-                f"max_colluding={self.max_colluding} must be below "
-                f"min_clients={self.min_clients}: somebody's noise must stay unknown."
+                "max_colluding must be below min_clients: some noise must stay unknown."
             )
         if self.budget_split is not None:
             object.__setattr__(self, "budget_split", dict(self.budget_split))
         fixed = (self.budget_split, self.estimator) == (None, "noise_aware")
         if self.rounds > 1 and not fixed:
             raise PrivacyError(
-                "budget_split and estimator are fixed with more than one round: leave "
-                "them at their defaults."
+                "budget_split and estimator are fixed with more than one round."
             )
         self.shares(1)
 
@@ -224,11 +220,9 @@ class DifferentialPrivacy:
 
         1 with ``trust="local"``, 0 with "server".
         """
-        if self.trust == "server":
-            return 0.0
         if self.trust == "secagg":
             return 1.0 / math.sqrt(self.min_clients - self.max_colluding)
-        return 1.0
+        return 0.0 if self.trust == "server" else 1.0
 
     @property
     def mus(self) -> dict[str, float]:
@@ -352,7 +346,6 @@ class DifferentialPrivacy:
         }
         if asked:
             raise PrivacyError(
-                "the private request has settings this client does not know: install "
-                "the same fedridge-flwr on both sides."
+                "this client does not know a setting: install the same fedridge-flwr."
             )
         return cls(**values, budget_split=split or None)

@@ -82,16 +82,14 @@ class PrivateStatistics(HasSchema):
         if self.schema is None:
             columns = Schema(self.bounds.n_features, self.bounds.n_targets)
             object.__setattr__(self, "schema", columns)
-        expected = self.layout.length
-        if self.sums.shape != (expected,) or self.sums.dtype != np.float64:
+        sums, expected = self.sums, self.layout.length
+        if sums.shape != (expected,) or sums.dtype != np.float64:
             raise StatisticsError(
-                f"a private release of {counted(self.n_features, 'feature')} and "
-                f"{counted(self.n_targets, 'target')} has {expected} numbers, got "
-                f"{self.sums.dtype} of shape {self.sums.shape}."
+                f"private release of {expected} float64, got {sums.dtype} {sums.shape}."
             )
-        if not (np.abs(self.sums) < _LARGEST).all():
+        if not (np.abs(sums) < _LARGEST).all():
             raise StatisticsError("a private release has NaN or too large numbers.")
-        if (self.sums != np.rint(self.sums)).any():
+        if (sums != np.rint(sums)).any():
             raise StatisticsError("a private release must have whole numbers only.")
         if self.n_clients == 1 and not self.server_noise:
             self._check_squares()
@@ -103,10 +101,7 @@ class PrivateStatistics(HasSchema):
             if block in self.blocks:
                 noise = self.privacy.client_part * self.layout.deviation(block)
                 if (self.blocks[block][where] < -_UNLIKELY * noise).any():
-                    raise StatisticsError(
-                        f"the {block} of a private release is too far below zero for "
-                        "noise."
-                    )
+                    raise StatisticsError(f"private release: {block} far below zero.")
 
     @cached_property
     def layout(self) -> Layout:
@@ -125,9 +120,7 @@ class PrivateStatistics(HasSchema):
             return NotImplemented
         same = ("privacy", "bounds", "server_round", "feature_map")
         if any(getattr(self, name) != getattr(other, name) for name in same):
-            raise StatisticsError(
-                "private releases can be added only under one mechanism and schema."
-            )
+            raise StatisticsError("private releases need one mechanism and schema.")
         if self.server_noise or other.server_noise:
             raise PrivacyError("the server adds its noise once, to the whole sum.")
         return replace(
@@ -247,10 +240,9 @@ class PrivateStatistics(HasSchema):
     @property
     def noise_factor(self) -> float:
         """Deviation of the noise in this sum over that of one whole release."""
-        privacy = self.privacy
-        if privacy.trust == "server":
+        if self.privacy.trust == "server":
             return 1.0 if self.server_noise else 0.0
-        return privacy.client_part * sqrt(self.n_clients)
+        return self.privacy.client_part * sqrt(self.n_clients)
 
     def deviation(self, block: str) -> float:
         """Return the deviation of the noise on a block, in units of the grid.

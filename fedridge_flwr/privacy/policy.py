@@ -1,7 +1,5 @@
 """`PrivacyPolicy`: the weakest privacy a client accepts from any server."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -79,34 +77,19 @@ client's policy allows 1 at most.
             With the reason, which is sent to the server.
         """
         if asked is None:
-            raise PrivacyError(
-                "declined: the server asks for exact statistics, this client's policy "
-                f"allows private ones only (epsilon {self.max_epsilon:g} at most)."
-            )
-        relations = CHOICES["neighboring"]
-        if self.neighboring is not None:
-            relations = (self.neighboring,)
-        for name, allowed in (
-            ("calibration", self.calibration),
-            ("trust", self.trust),
-            ("neighboring", relations),
-        ):
+            limit = f"private ones only (epsilon {self.max_epsilon:g} at most)"
+            raise _declined("exact statistics", limit)
+        relations = (self.neighboring,) if self.neighboring else CHOICES["neighboring"]
+        accepted = {"calibration": self.calibration, "trust": self.trust}
+        for name, allowed in (accepted | {"neighboring": relations}).items():
             value = getattr(asked, name)
             if value not in allowed:
                 choices = " or ".join(f'"{choice}"' for choice in allowed)
-                raise PrivacyError(
-                    f'declined: the server asks for {name}="{value}", this client\'s '
-                    f"policy allows {choices} only."
-                )
-        for name, asked_for, limit in (
-            ("epsilon", asked.epsilon, self.max_epsilon),
-            ("delta", asked.delta, self.max_delta),
-        ):
-            if asked_for > limit:
-                raise PrivacyError(
-                    f"declined: the server asks for {name} {asked_for:g}, this "
-                    f"client's policy allows {limit:g} at most."
-                )
+                raise _declined(f'{name}="{value}"', f"{choices} only")
+        for name in ("epsilon", "delta"):
+            value, limit = getattr(asked, name), getattr(self, f"max_{name}")
+            if value > limit:
+                raise _declined(f"{name} {value:g}", f"{limit:g} at most")
 
     def check_sum(self, mus: Sequence[float]) -> None:
         """Raise if several releases together exceed the policy.
@@ -128,3 +111,9 @@ client's policy allows 1 at most.
                 f"would be {epsilon:.4g}; this client's policy allows "
                 f"{self.max_epsilon:g}. Ask for less in each fit, or start another run."
             )
+
+
+def _declined(asked: str, allowed: str) -> PrivacyError:
+    return PrivacyError(
+        f"declined: the server asks for {asked}, this client's policy allows {allowed}."
+    )

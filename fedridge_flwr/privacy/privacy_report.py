@@ -1,14 +1,18 @@
 """`PrivacyReport`: the guarantee of a fit, its cost in accuracy, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .._text import counted
 from .mechanism import DifferentialPrivacy
 from .noisy_statistics import PrivateStatistics
 
+# What a report takes over from the mechanism as it is.
+_OF_MECHANISM = (
+    *("epsilon", "delta", "x_norm_bound", "y_bound", "neighboring", "trust"),
+    *("calibration", "noise_multiplier"),
+)
 _PROTECTS = {
     "local": "from everybody, the server included: noise is added where the rows are",
     "server": "from everybody but the server, which sees the clipped sums",
@@ -114,24 +118,20 @@ clients: gram 9.14
         """Return the lines of a table, as pairs of a title and a text."""
         epsilon = f"epsilon {self.epsilon:g}, delta {self.delta:g} for each {self.unit}"
         spent = "" if self.releases == 1 else f", spent over {self.releases} rounds"
-        found = [
+        bounds = f"rows to length {self.x_norm_bound:g}, targets to {self.y_bound:g}"
+        noise = f"{self.noise_multiplier:.4g} times what one row can change; deviation "
+        noise += f"in the sum of {counted(self.n_clients, 'client')}: "
+        noise += ", ".join(f"{k} {v:.4g}" for k, v in self.deviations.items())
+        return [
             ("verdict", self.verdict),
             ("privacy", f"{epsilon} ({self.neighboring}){spent}"),
             ("protects", _PROTECTS[self.trust]),
-            (
-                "bounds",
-                f"rows to length {self.x_norm_bound:g}, targets to {self.y_bound:g}",
-            ),
-            (
-                "noise",
-                f"{self.noise_multiplier:.4g} times what one row can change; deviation "
-                f"in the sum of {counted(self.n_clients, 'client')}: "
-                + ", ".join(f"{k} {v:.4g}" for k, v in self.deviations.items()),
-            ),
+            ("bounds", bounds),
+            ("noise", noise),
+            *(("damage", text) for text in self.damage),
+            *(("advice", text) for text in self.advice),
+            ("intervals", self.intervals),
         ]
-        found += [("damage", text) for text in self.damage]
-        found += [("advice", text) for text in self.advice]
-        return [*found, ("intervals", self.intervals)]
 
     def __str__(self) -> str:
         """Return a readable table."""
@@ -156,16 +156,11 @@ def useless(
 ) -> str:
     """Return the verdict on a model without coefficients, for some targets or all."""
     values = ", ".join(f"{value + 0.0:g}" for value in predictions)  # no "-0"
+    why = f"every coefficient is 0, so the model predicts {values} for every row"
     if n_targets == 1:
-        return (
-            "NOT USABLE: every coefficient is 0, so the model predicts "
-            f"{values} for every row"
-        )
-    which = ", ".join(str(target) for target in targets)
-    return (
-        f"NOT USABLE for {counted(len(targets), 'target')} ({which}): every "
-        f"coefficient is 0, so the model predicts {values} for every row"
-    )
+        return f"NOT USABLE: {why}"
+    which = ", ".join(map(str, targets))
+    return f"NOT USABLE for {counted(len(targets), 'target')} ({which}): {why}"
 
 
 def gram_is_noise(privacy: DifferentialPrivacy) -> str:
@@ -200,12 +195,10 @@ def privacy_report(
     privacy: DifferentialPrivacy,
     *,
     rounds: int,
-    n_clients: int,
     n_rows: int | None,
-    deviations: dict[str, float],
-    verdict: str,
     damage: Sequence[str] = (),
     advice: Sequence[str] = (),
+    **known: Any,
 ) -> PrivacyReport:
     """Return the report of a fit; the number of rows is noisy."""
     damage, advice = list(damage), list(advice)
@@ -216,21 +209,12 @@ def privacy_report(
         )
         advice.append("choose delta far below one over the number of rows")
     return PrivacyReport(
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
+        **{name: getattr(privacy, name) for name in _OF_MECHANISM},
         true_epsilon=privacy.true_epsilon(),
         unit="record",
-        neighboring=privacy.neighboring,
-        trust=privacy.trust,
-        calibration=privacy.calibration,
         estimator=privacy.estimator if privacy.rounds == 1 else "refinement",
-        noise_multiplier=privacy.noise_multiplier,
         releases=rounds,
-        n_clients=n_clients,
-        deviations=deviations,
-        x_norm_bound=privacy.x_norm_bound,
-        y_bound=privacy.y_bound,
-        verdict=verdict,
         damage=damage,
         advice=advice,
+        **known,
     )

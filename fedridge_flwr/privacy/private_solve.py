@@ -1,7 +1,5 @@
 """From noisy statistics and alpha to a model, its intercept included."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -10,6 +8,7 @@ import numpy as np
 from .._types import Array
 from ..errors import PrivacyError
 from ..regression.model import RidgeModel
+from ..regression.solve import sklearn_shapes
 from .estimators import NoisyEquations, choose_alpha, estimate
 from .noisy_statistics import PrivateStatistics
 
@@ -35,52 +34,39 @@ class Centred(NoisyEquations):
 def centre(stats: PrivateStatistics, *, fit_intercept: bool) -> Centred:
     """Return the equations for the coefficients, about the means with an intercept."""
     d, t = stats.n_features, stats.n_targets
-    gram, moment = stats.gram, stats.moment
+    gram, gram_sd = stats.gram, stats.gram_sd
+    moment, moment_sd = stats.moment, stats.moment_sd
     nothing = Centred(
-        gram=gram[:d, :d],
-        moment=moment[:d],
-        gram_sd=stats.gram_sd,
-        moment_sd=stats.moment_sd,
-        feature_means=np.zeros(d),
-        target_means=np.zeros(t),
-        count=None,
+        gram[:d, :d], moment[:d], gram_sd, moment_sd, np.zeros(d), np.zeros(t), None
     )
     if not stats.bounds.intercept:
         if fit_intercept:
-            raise PrivacyError(
-                "this release has no intercept: fit with fit_intercept=False, or "
-                "release again."
-            )
+            raise PrivacyError("no intercept in this release: use fit_intercept=False.")
         return nothing
     constant = stats.bounds.constant * stats.bounds.x_step
-    count, count_sd = float(gram[d, d]) / constant**2, stats.gram_sd / constant**2
+    count, count_sd = float(gram[d, d]) / constant**2, gram_sd / constant**2
     known = count if count > _KNOWN * count_sd else None
     if not fit_intercept or count <= _SEEN * count_sd:
         return replace(nothing, count=known)
     # A noisy number of rows is a poor divisor: it is shrunk by its own noise.
     rows = count + count_sd**2 / count
-    sums, sums_sd = gram[:d, d] / constant, stats.gram_sd / math.sqrt(2.0) / constant
-    target_sums, noise = moment[d] / constant, stats.moment_sd / constant
-    means_by_target = (target_sums / rows)[:, None]
-    target_means = np.array(
-        [_shrunk(mean, _SEEN * noise / rows)[0] for mean in means_by_target]
-    )
+    sums, sums_sd = gram[:d, d] / constant, gram_sd / math.sqrt(2.0) / constant
+    target_sums, noise = moment[d] / constant, _SEEN * (moment_sd / constant) / rows
+    each_mean = (target_sums / rows)[:, None]
+    target_means = np.array([_shrunk(mean, noise)[0] for mean in each_mean])
     # Means of features are squared in G: only where the divisor is a good one.
     means = np.zeros(d) if known is None else _shrunk(sums / rows, sums_sd / rows)
     spread = np.outer(sums, means)
+    # Noise of the sums comes in with the means it is multiplied by.
+    added = 2 * sums_sd * float(np.linalg.norm(means)) / math.sqrt(d)
     return Centred(
         gram=nothing.gram - spread - spread.T + count * np.outer(means, means),
         moment=nothing.moment
         - np.outer(sums, target_means)
         - np.outer(means, target_sums)
         + count * np.outer(means, target_means),
-        # Noise of the sums comes in with the means it is multiplied by.
-        gram_sd=math.hypot(
-            stats.gram_sd, 2 * sums_sd * float(np.linalg.norm(means)) / math.sqrt(d)
-        ),
-        moment_sd=math.hypot(
-            stats.moment_sd, sums_sd * float(np.abs(target_means).max())
-        ),
+        gram_sd=math.hypot(gram_sd, added),
+        moment_sd=math.hypot(moment_sd, sums_sd * float(np.abs(target_means).max())),
         feature_means=means,
         target_means=target_means,
         count=known,
@@ -133,23 +119,18 @@ def solve_private(
     """
     if not isinstance(stats, PrivateStatistics):
         raise PrivacyError(
-            f"solve_private needs PrivateStatistics, got {type(stats).__name__}; use "
-            "solve for exact statistics."
+            f"solve_private needs PrivateStatistics, got {type(stats).__name__}."
         )
     if stats.privacy.trust == "server" and not stats.server_noise:
         raise PrivacyError(
-            "these sums lack the noise of the trusted server: call "
-            "stats.with_server_noise() once, on the sum of all clients."
+            "these sums lack the server's noise: call with_server_noise() on their sum."
         )
     equations = centre(stats, fit_intercept=fit_intercept)
     coef = estimate(stats.privacy.estimator, equations, alpha)
-    single = stats.n_targets == 1
-    intercept: float | Array = 0.0
-    if fit_intercept:
-        intercept = equations.target_means - equations.feature_means @ coef
-        intercept = float(intercept[0]) if single else intercept
+    intercepts = equations.target_means - equations.feature_means @ coef
+    found, intercept = sklearn_shapes(coef, intercepts if fit_intercept else None)
     return RidgeModel(
-        coef=coef[:, 0].copy() if single else np.ascontiguousarray(coef.T),
+        coef=found,
         intercept=intercept,
         alpha=alpha,
         fit_intercept=fit_intercept,
@@ -185,7 +166,6 @@ def _noisy_r2(
     total = np.diagonal(target_gram) - equations.count * equations.target_means**2
     if (total <= 2 * stats.target_gram_sd).any():
         return None
-    explained = np.einsum(
-        "dt,dt->t", coef, 2 * equations.moment - equations.gram @ coef
-    )
+    slope = 2 * equations.moment - equations.gram @ coef
+    explained = np.einsum("dt,dt->t", coef, slope)
     return float(np.clip(np.mean(explained / total), -1.0, 1.0))

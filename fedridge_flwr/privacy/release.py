@@ -1,8 +1,7 @@
 """One client's private release: exact sums of clipped rows, and noise, added once."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any
@@ -74,7 +73,8 @@ class Layout:
             "trace": 1,
             "residual": width + 1,
         }
-        return {block: known[block] for block in self._blocks}
+        blocks = self.privacy.shares(self.server_round).of
+        return {block: known[block] for block in blocks}
 
     @property
     def length(self) -> int:
@@ -107,13 +107,9 @@ class Layout:
 
     def noise(self, part: float, source: RandomBytes = os.urandom) -> NDArray[Any]:
         """Return noise for the whole answer, with this fraction of the deviation."""
-        whole = np.concatenate([self.deviations(block) for block in self._blocks])
+        whole = np.concatenate([self.deviations(block) for block in self.sizes])
         own = np.ceil(whole * part).astype(np.int64)
         return discrete_gaussian(own, source=source)
-
-    @property
-    def _blocks(self) -> list[str]:
-        return list(self.privacy.shares(self.server_round).of)
 
 
 @dataclass
@@ -194,17 +190,11 @@ def check_question(
     are rows.
     """
     if rows.weight is not None:
-        raise PrivacyError(
-            "sample weights are not available with privacy: the bounds do not cover "
-            "them."
-        )
+        raise PrivacyError("privacy has bounds for rows, none for sample weights.")
     bounds = privacy.bounds(rows.n_features, rows.n_targets, intercept)
     layout = Layout(privacy, bounds, question.server_round)
     if max(layout.deviation(block) for block in layout.sizes) > LARGEST_SD:
-        raise PrivacyError(
-            "the noise of this request is too large to be drawn: use a larger epsilon, "
-            "or larger shares."
-        )
+        raise PrivacyError("the noise is too large to be drawn: raise epsilon.")
     if "residual" in layout.sizes:
         if rows.n_targets != 1:
             raise PrivacyError("residual refinement supports one target only.")
@@ -227,9 +217,7 @@ def _sums(
         for start in range(0, len(block.Y), EXACT_ROWS):
             part = slice(start, start + EXACT_ROWS)
             grid = layout.bounds.on_grid(Block(block.X[part], block.Y[part], None))
-            added = np.concatenate(
-                [_block_sum(name, grid, layout, question) for name in layout.sizes]
-            )
+            added = _block_sums(grid, layout, question)
             counts.add(grid)
             if counts.total > _INT64_ROWS and total.dtype != object:
                 total = total.astype(object)
@@ -237,18 +225,15 @@ def _sums(
     return total
 
 
-def _block_sum(
-    name: str, grid: GridRows, layout: Layout, question: ReleaseQuestion
-) -> NDArray[Any]:
-    if name == "gram":
-        return upper_triangle(grid.X.T @ grid.X)
-    if name == "moment":
-        return (grid.X.T @ grid.Y).ravel()
-    if name == "target_gram":
-        return upper_triangle(grid.Y.T @ grid.Y)
-    if name == "count":
-        return np.array([np.count_nonzero(grid.present) * LENGTH**2])
-    if name == "trace":
-        return np.array([np.einsum("ij,ij->", grid.X, grid.X)])
-    coef = _coefficients(question, layout.bounds)
-    return residual_sums(grid, layout.bounds, coef, question.clip)
+def _block_sums(grid: GridRows, layout: Layout, question: ReleaseQuestion) -> Array:
+    X, Y, bounds = grid.X, grid.Y, layout.bounds
+    coef = _coefficients(question, bounds)
+    sums: dict[str, Callable[[], Array]] = {
+        "gram": lambda: upper_triangle(X.T @ X),
+        "moment": lambda: (X.T @ Y).ravel(),
+        "target_gram": lambda: upper_triangle(Y.T @ Y),
+        "count": lambda: np.array([np.count_nonzero(grid.present) * LENGTH**2], float),
+        "trace": lambda: np.array([np.einsum("ij,ij->", X, X)]),
+        "residual": lambda: residual_sums(grid, bounds, coef, question.clip),
+    }
+    return np.concatenate([sums[block]() for block in layout.sizes])

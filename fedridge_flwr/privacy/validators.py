@@ -1,10 +1,9 @@
 """Validators of privacy settings: every failure is a `PrivacyError`."""
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 
+from .. import _checks
 from ..errors import PrivacyError
 
 _RANGES = {
@@ -61,22 +60,15 @@ def check_whole(name: str, value: Any, smallest: int, largest: int = 2**31) -> N
     """Refuse anything but a whole number within these limits."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not smallest <= value <= largest:
+        expected = f"a whole number from {smallest} to {largest}"
+        raise _checks.must_be(name, expected, value, PrivacyError)
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """Return a value that is one of those allowed."""
+    if isinstance(value, str) and value == _EXPERIMENTS_ONLY.get(name):
         raise PrivacyError(
-            f"{name} must be a whole number from {smallest} to {largest}, "
-            f"got {value!r}."
+            f"{name} must be other than {value!r}, for experiments (make experiments, "
+            "simulations/fedridge_simulations/paper_privacy.py)."
         )
-
-
-def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of those allowed."""
-    if value in allowed:
-        return
-    choices = " or ".join(f'"{choice}"' for choice in allowed)
-    removed = isinstance(value, str) and value == _EXPERIMENTS_ONLY.get(name)
-    hint = (
-        ", which only the experiments that reproduce the paper have (make experiments, "
-        "simulations/fedridge_simulations/paper_privacy.py)"
-    )
-    raise PrivacyError(
-        f"{name} must be {choices}, got {value!r}{hint if removed else ''}."
-    )
+    return _checks.check_choice(name, value, allowed, PrivacyError)

@@ -1,7 +1,5 @@
 """The shape of a noisy Gram matrix, for the steps of a refinement."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ A the Gram matrix over its mean eigenvalue, and solves for w* from all rounds by
 generalised least squares.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import dataclass
@@ -247,13 +245,11 @@ def _signal_gram(answers: Array, noise: Array) -> Array:
     lift = values - 1.0 - ratio
     signal = (lift + np.sqrt(np.maximum(lift**2 - 4 * ratio, 0.0))) / 2
     signal = np.where(values > (1 + math.sqrt(ratio)) ** 2, signal, 0.0)
-    cleaned: Array = (vectors * signal) @ vectors.T * np.outer(root, root)
-    return cleaned
+    return np.asarray((vectors * signal) @ vectors.T * np.outer(root, root))
 
 
 def _least_squares_weights(covariance: Array) -> Array:
     """K^-1 1 / (1' K^-1 1), from K scaled to unit diagonal."""
     root = np.sqrt(np.diag(covariance))
     weights = np.linalg.solve(covariance / np.outer(root, root), 1.0 / root) / root
-    normed: Array = weights / weights.sum()
-    return normed
+    return np.asarray(weights / weights.sum())

@@ -9,8 +9,6 @@ the vector says where to go, the number how steep it is there, and neither takes
 from the other.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

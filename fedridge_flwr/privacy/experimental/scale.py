@@ -1,7 +1,5 @@
 """How large residuals are, followed from round to round of a refinement."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
