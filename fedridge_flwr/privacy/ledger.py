@@ -78,7 +78,10 @@ class PrivacyLedger:
     ) -> None:
         self.path = Path(path)
         if not self.path.is_absolute():
-            raise PrivacyError(f"a ledger's path must be absolute, got {str(path)!r}.")
+            raise PrivacyError(
+                f"the path of a ledger must be absolute, got {str(path)!r}: a ClientApp "
+                "runs in a working directory of Flower's."
+            )
         self.max_epsilon = check_setting("epsilon", max_epsilon)
         self.max_delta = check_setting("delta", max_delta)
         self.neighboring = check_choice("neighboring", neighboring, RELATIONS)
