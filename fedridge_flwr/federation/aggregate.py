@@ -64,13 +64,19 @@ class Answers:
 
     def take(self, client: str, read: Callable[[], Any]) -> None:
         """Add what `read` returns; if it raises, the client failed with that reason."""
+        answered_before = client in self._seen
         try:
             with one_blas_thread():
                 self.add(client, read())
+            return
         except FedRidgeError as error:
-            self.refuse(client, str(error))
+            reason = str(error)
         except Exception as error:  # hostile input must not end the round
-            self.refuse(client, f"unreadable answer ({type(error).__name__})")
+            reason = f"unreadable answer ({type(error).__name__})"
+        if not answered_before:
+            self._seen.pop(client, None)  # it may be half added
+            self.parts.pop(client, None)
+        self.refuse(client, reason)
 
     def add(self, client: str, part: Any) -> None:
         """Add one answer."""

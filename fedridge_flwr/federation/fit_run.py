@@ -52,6 +52,8 @@ class FitRun:
         The model, or the one so far.
     counts_losses : bool
         Whether the clients are to count held-out losses now.
+    failed : bool
+        Whether the fit ended with an error.
     report : FitReport or None
         Account of the fit, when it has ended.
     name : str or None
@@ -80,7 +82,7 @@ class FitRun:
         self.round: Round | None = next(self._steps)
         self.result: FitResult | None = None
         self.model: RidgeModel | None = None
-        self.counts_losses = False
+        self.counts_losses = self.failed = False
         self.report: FitReport | None = None
         self.name = (
             secrets.token_hex(16)
@@ -94,10 +96,17 @@ class FitRun:
     @property
     def progress(self) -> str:
         """What there is to log after a round, if anything."""
-        if self.round is None or not self.round.progress or self.round.to is None:
+        now: Any = self.result if self.round is None else self.round
+        if now is None or not now.progress:
             return ""
-        spent = (self.bytes_up + self.bytes_down) / max(len(self.round.to), 1)
-        return f"{self.round.progress}, {human_bytes(spent)} per client so far"
+        spent = (self.bytes_up + self.bytes_down) / max(self._n_members, 1)
+        return f"{now.progress}, {human_bytes(spent)} per client so far"
+
+    @property
+    def _n_members(self) -> int:
+        if self.round is None:
+            return len(self.report.participants) if self.report is not None else 0
+        return len(self.round.to or ())
 
     def add_seconds(self, phase: str, began: float) -> None:
         """Count the time since `began` for a phase."""
@@ -106,18 +115,43 @@ class FitRun:
 
     def finish_round(self) -> None:
         """Go on with the answers of this round, to the next round or to the end."""
-        began, ended = time.perf_counter(), None
+        began = time.perf_counter()
         try:
             self.round = next(self._steps)
+            found, ended = self.round.result, False
             self.model, self.counts_losses = self.round.model, self.round.counts_losses
-            if self.counts_losses:
-                self._before_losses = self.bytes_up, self.bytes_down
         except StopIteration as end:
-            self.round, ended = None, end.value
+            self.round, self.counts_losses = None, False
+            found, ended = end.value, True
+        except BaseException:
+            self.round, self.counts_losses, self.failed = None, False, True
+            raise
         self.add_seconds("solve", began)
-        if ended is not None:
-            self.result, self.model, self.counts_losses = ended, ended.model, False
-            self._write_report(ended)
+        if found is not None:
+            self.result, self.model = found, found.model
+            self._write_report(found)
+        if ended:
+            self._hand_over(self.result)
+        elif self.counts_losses:
+            self._before_losses = self.bytes_up, self.bytes_down
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the rounds behind: a generator cannot be copied."""
+        return {**self.__dict__, "_steps": None, "round": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin again, unless the fit has ended."""
+        self.__dict__.update(state)
+        if self.result is None:
+            self.__dict__.update(FitRun(self.settings).__dict__)
+
+    def _hand_over(self, result: FitResult | None) -> None:
+        """Give the model to those who wait for it."""
+        settings = self.settings
+        if result is not None and settings.save_model is not None:
+            result.model.save(Path(settings.save_model).absolute())
+        if result is not None and settings.on_model is not None:
+            settings.on_model(result.model)
 
     def _write_report(self, result: FitResult) -> None:
         gathered, model = result.gathered, result.model
@@ -161,11 +195,6 @@ class FitRun:
         if exact is not None:
             self.report.diagnose = partial(spectrum, exact, model)
         self.report.advise = self._advice(result)
-        settings = self.settings
-        if settings.save_model is not None:
-            model.save(Path(settings.save_model).absolute())
-        if settings.on_model is not None:
-            settings.on_model(model)
 
     def _why_one_shot(self) -> str:
         """Return why "auto" is one shot, if it is."""

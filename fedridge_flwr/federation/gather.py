@@ -19,7 +19,7 @@ from .screening.outliers import FEWEST, TOO_FEW
 from .screening.screener import Screener
 from .settings import MORE_AGREEMENTS, FitSettings
 
-_STILL_IN_MAP = " (its columns are still counted in the feature map)"
+STILL_IN_MAP = " (its columns are still counted in the feature map)"
 _GONE = "not connected any more"
 
 
@@ -142,7 +142,7 @@ def gather(
             if attempts_left:
                 found.columns.reject(client, found.answers.failures[client])
             else:
-                found.answers.failures[client] += _STILL_IN_MAP
+                found.answers.failures[client] += STILL_IN_MAP
         if attempts_left:
             found.agree_on_map()
     if found.total is None or len(found.answers.participants) < settings.min_clients:

@@ -25,7 +25,7 @@ from ..multiround import ConjugateSteps, Opening, System
 from ..multiround.product_checks import KnownProduct, check_product, sizes_of
 from ..regression.model import RidgeModel
 from .aggregate import Answers
-from .gather import Gathered, gather
+from .gather import STILL_IN_MAP, Gathered, gather
 from .one_shot import solve_gathered
 from .report import Refinement, error_name
 from .requests import AskOpening, AskProduct, choose_mode
@@ -51,10 +51,6 @@ def multiround(settings: FitSettings) -> Fit:
     rounds, repeated = 1, []
     trace = [fit.steps.estimate]
     while not fit.steps.done and rounds < settings.max_rounds:
-        progress = (
-            f"{mode}: round {gathered.rounds}, {error_name(mode)} "
-            f"{fit.steps.estimate:.1e} (until {settings.tol:g})"
-        )
         answers = Answers()
         request = AskProduct(fit.steps.directions, gathered.feature_map)
         yield Round(
@@ -62,7 +58,7 @@ def multiround(settings: FitSettings) -> Fit:
             answers,
             to=list(fit.members),
             solution=fit.steps.solution,
-            progress=progress,
+            progress=fit.progress,
         )
         gathered.rounds += 1
         rounds += 1
@@ -86,6 +82,7 @@ def multiround(settings: FitSettings) -> Fit:
         dropped=fit.dropped,
         repeated=repeated,
         refinement=refinement,
+        progress=fit.progress,
     )
 
 
@@ -129,6 +126,13 @@ class _Refining:
         }
         with self.naming_suspects():
             self._build(start=None)
+
+    @property
+    def progress(self) -> str:
+        """How far the fit has come, for the log."""
+        where = f"{self._mode}: round {self._gathered.rounds}"
+        error = f"{error_name(self._mode)} {self.steps.estimate:.1e}"
+        return f"{where}, {error} (until {self._settings.tol:g})"
 
     def naming_suspects(self) -> AbstractContextManager[None]:
         """Let numerical errors name the clients that may have caused them."""
@@ -193,6 +197,8 @@ class _Refining:
         where = f"round {self._gathered.rounds}"
         for client in lost:
             reason = reasons.get(client, "not connected any more")
+            if self._settings.map_needs_data:
+                reason += STILL_IN_MAP
             self.dropped[client] = f"{where}: {reason}"
             del self.members[client]
         needed = self._settings.min_clients

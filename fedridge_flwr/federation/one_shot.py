@@ -59,7 +59,13 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     known = gathered.feature_hash, gathered.feature_map
     requests = {client: AskLosses(each, *known) for client, each in models.items()}
     answers = Answers()
-    yield Round(requests, answers, to=list(requests), model=model, counts_losses=True)
+    yield Round(
+        requests,
+        answers,
+        to=list(requests),
+        result=FitResult(model, gathered, total),
+        counts_losses=True,
+    )
     if not answers.parts:
         failed = list(answers.failures.items())[:5]
         raise NotEnoughClientsError(

@@ -281,7 +281,7 @@ class FitReport:
         Parameters
         ----------
         diagnostics : bool
-            Whether to show what is only computed on demand: spectrum and advice.
+            Whether to show the spectrum, which costs several times the solution.
         """
         size = f"{self._rows_text()}, {counted(self.n_features, 'feature')}"
         rows = [
@@ -322,7 +322,7 @@ class FitReport:
             rows += self.privacy.rows()
         if self.screening:
             rows.append(("screening", self._screening_text()))
-        if diagnostics and self.advice:
+        if self.advice:
             rows.append(("advice", self.advice))
         width = max(10, *(len(name) for name, _ in rows))
         lines = [self._title()]

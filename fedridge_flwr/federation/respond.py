@@ -112,6 +112,8 @@ def respond(
         return _release(request, (X, y, weight), guards)
     rows = check_rows(X, y, weight)
     guards.check_rows(rows)
+    if request.task != AskProduct.task:
+        _log_map(rows, request.feature_map)
     if request.task == AskEvaluation.task:
         return _evaluation(request, rows, (X, y, weight))
     if request.task == AskLosses.task:
@@ -123,10 +125,12 @@ def respond(
 
 
 def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
-    if feature_map is None:
-        return rows
-    log.info("Rows go through %s.", feature_map.describe(rows.n_features))
-    return map_rows(rows, feature_map)
+    return rows if feature_map is None else map_rows(rows, feature_map)
+
+
+def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
+    if feature_map is not None:
+        log.info("Rows go through %s.", feature_map.describe(rows.n_features))
 
 
 def _statistics(request: AskStatistics, rows: Rows) -> Answer:
@@ -171,6 +175,7 @@ def _release(request: Any, raw: RawRows, guards: Guards) -> Answer:
     X, y, weight = raw
     # An error about one record would reveal that it is there.
     rows = check_rows(as_numbers(X), as_numbers(y), weight)
+    _log_map(rows, request.feature_map)
     rows = _mapped(rows, request.feature_map)
     found = guards.curator.answer(request.release, rows)  # type: ignore[union-attr]
     return Answer("private", {"release": found}, 1, rows.schema)

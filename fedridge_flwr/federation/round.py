@@ -32,6 +32,8 @@ class Round:
         Clients to ask; by default all that are connected.
     model : RidgeModel, optional
         The model so far, where there is one before the fit has ended.
+    result : FitResult, optional
+        What the fit ends with if nobody answers in this round.
     solution : ndarray, optional
         Where a fit in several rounds stands, shape (d, t), for those who watch it.
     counts_losses : bool
@@ -44,6 +46,7 @@ class Round:
     into: Answers
     to: Sequence[str] | None = None
     model: RidgeModel | None = None
+    result: FitResult | None = None
     solution: Array | None = None
     counts_losses: bool = False
     progress: str = ""
@@ -77,6 +80,8 @@ class FitResult:
         What was promised and what it cost.
     mode : str
         What "auto" chose and why, if it was one shot.
+    progress : str
+        How far a fit in several rounds has come, for the log.
     """
 
     model: RidgeModel
@@ -90,6 +95,7 @@ class FitResult:
     refinement: Refinement | None = None
     privacy: PrivacyReport | None = None
     mode: str = ""
+    progress: str = ""
 
 
 Fit: TypeAlias = Generator[Round, None, FitResult]

@@ -68,7 +68,7 @@ class StrategyBase:
     @property
     def model_(self) -> RidgeModel:
         """The fitted model."""
-        return _fitted(self._run.model)
+        return _fitted(self._run.result).model
 
     @property
     def report_(self) -> FitReport:
@@ -122,7 +122,7 @@ class StrategyBase:
     def _trains(self, server_round: int) -> bool:
         """Whether the fit has anything to ask in this train round."""
         ended = self._run.round is None or self._run.counts_losses
-        return server_round == 1 or not ended
+        return server_round == 1 or self._run.failed or not ended
 
     def _hand_over(
         self,

@@ -276,7 +276,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         """
         if not self._trains(server_round):
             return []
-        if server_round == 1:
+        if server_round == 1 or self._run.failed:
             self._new_fit()
             self._warn_of_rounds()
         current = self._run.round
@@ -291,6 +291,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
         if not clients:
             # The driver skips a round without clients: the fit goes on here.
             self._finish_round("aggregate_fit", server_round)
+            if self._run.report is not None:
+                self._log_report()
             return []
         request: Any = current.ask
         ins = FitIns(*self._ins(request, self.on_fit_config_fn, server_round))
@@ -417,7 +419,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
             self._log_report()
             chosen = run.selection_metrics()
             return chosen["held-out-mse"], dict(chosen)
-        if server_round != self._last_round:
+        if server_round != self._last_round or run.result is None:
             return None, {}
         answers, up = Answers(), run.bytes_up
         request = self._evaluation_request()

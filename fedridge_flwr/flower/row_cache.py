@@ -1,5 +1,6 @@
 """Rows kept between the rounds of a fit, so that load_data is called once."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ LARGEST_CACHE = 1 << 30
 # Flower unpickles a simulated client's app for every message: only what belongs to the
 # process itself, and not to the app, is still there in the next round.
 _kept: OrderedDict[tuple[Any, ...], tuple[object, RawRows, int]] = OrderedDict()
+_lock = threading.Lock()
 
 
 def cached_rows(
@@ -19,20 +21,25 @@ def cached_rows(
 ) -> RawRows:
     """Return the rows of a place, loaded once for each fit if they can be kept.
 
-    Rows whose size is not known, such as lists and streams, are loaded again.
+    Rows whose size is not known, such as lists and streams, are loaded again. Kept are
+    copies: load_data may fill the same buffer for its next caller.
     """
-    known = _kept.pop(place, None)
-    if known is not None and known[0] == fit:
-        _kept[place] = known
-        return known[1]
+    with _lock:
+        known = _kept.pop(place, None)
+        if known is not None and known[0] == fit:
+            _kept[place] = known
+            return known[1]
     rows = load()
     sizes = [_bytes_of(part) for part in rows if part is not None]
     size = sum(each for each in sizes if each is not None)
-    if None not in sizes and size <= LARGEST_CACHE:
-        _kept[place] = fit, rows, size
+    if None in sizes or size > LARGEST_CACHE:
+        return rows
+    X, y, weight = (None if part is None else part.copy() for part in rows)
+    with _lock:
+        _kept[place] = fit, (X, y, weight), size
         while sum(kept for *_, kept in _kept.values()) > LARGEST_CACHE:
             _kept.popitem(last=False)
-    return rows
+    return X, y, weight
 
 
 def _bytes_of(part: Any) -> int | None:

@@ -322,7 +322,7 @@ class FedRidge(StrategyBase, Strategy):
         if not self._trains(server_round):
             return []
         began = time.perf_counter()
-        if server_round == 1:
+        if server_round == 1 or self._run.failed:
             self._new_fit()
             self._forms = {}
         current = self._run.round
@@ -397,7 +397,7 @@ class FedRidge(StrategyBase, Strategy):
             self._finish_round("aggregate_evaluate", server_round)
             return MetricRecord(dict(run.selection_metrics()))
         answers, request = Answers(), self._evaluation_request()
-        heard = self._read(replies, names)
+        heard = (r for r in self._read(replies, names) if r.client in names.all)
         self._hand_over(heard, answers, request, names.all, self._silence())
         if not self._asked and not answers.parts:
             return None

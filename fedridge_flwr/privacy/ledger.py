@@ -79,8 +79,8 @@ class PrivacyLedger:
         self.path = Path(path)
         if not self.path.is_absolute():
             raise PrivacyError(
-                f"the path of a ledger must be absolute, got {str(path)!r}: a ClientApp "
-                "runs in a working directory of Flower's."
+                f"the path of a ledger must be absolute, got {str(path)!r}: a "
+                "ClientApp runs in a working directory of Flower's."
             )
         self.max_epsilon = check_setting("epsilon", max_epsilon)
         self.max_delta = check_setting("delta", max_delta)
