@@ -262,7 +262,7 @@ class FitReport:
                 if content.get(key) is not None:
                     found[key] = kind(**content[key])
             diagnosed = content.get("spectrum") or {}
-            diagnosed.pop("vacuous", None)
+            diagnosed = {k: v for k, v in diagnosed.items() if k != "vacuous"}
             report = cls(**found)
             # Computed before it was saved; the statistics are gone.
             report.spectrum = Spectrum(**diagnosed) if diagnosed else None

@@ -131,8 +131,9 @@ class DifferentialPrivacy:
         bounds = (self.x_norm_bound, self.y_bound)
         if any(bound is None or bound is _MISSING for bound in bounds):
             raise MissingBoundError(
-                "x_norm_bound and y_bound must be given, from public knowledge and "
-                "never from the data."
+                "x_norm_bound and y_bound must be given: the longest row of features "
+                "and the largest absolute target, from public knowledge and never from "
+                "the data."
             )
         for name in ("epsilon", "delta", "x_norm_bound", "y_bound"):
             object.__setattr__(self, name, check_setting(name, getattr(self, name)))

@@ -380,7 +380,7 @@ def test_the_path_of_a_ledger_does_not_travel(tmp_path: Path, capfd: Any) -> Non
         strategy = FedRidge(min_available_nodes=K, privacy=PRIVACY)
         fit(strategy, grid)
     reason = check_refusal(strategy, grid, watch, tmp_path, capfd)
-    assert "ledger does not exist" in reason
+    assert "in a folder that does not exist" in reason
     assert WORD in watch.text("client")
 
 
