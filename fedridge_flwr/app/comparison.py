@@ -146,8 +146,14 @@ def test_error(model: RidgeModel, rows: ClientRows) -> float:
 def comparison_table(runs: list[Run], rows: ClientRows) -> str:
     """Return the table of all methods against the last one, pooled ridge."""
     heads = [
-        *("method", "rounds", "test MSE", "test R²", "distance to pooled"),
-        *("bytes up", "bytes down", "seconds"),
+        "method",
+        "rounds",
+        "test MSE",
+        "test R²",
+        "distance to pooled",
+        "bytes up",
+        "bytes down",
+        "seconds",
     ]
     return text_table(heads, [_line(run, rows, runs[-1].model.coef_) for run in runs])
 

@@ -133,9 +133,10 @@ class Contribution(Protocol):
     """"full", "plain", "private" or "opening"."""
     schema: Schema
     rounding: float
+    """How far each correlation may be off."""
 
     def start_total(self) -> Any:
-        """Return a running total: `add(part)`, `total()` and `count`."""
+        """Return a running total that begins with this: `add`, `total()`, `count`."""
 
     def scale(self) -> Scale:
         """Return weight, means and sums of squares of the columns, to be compared."""
@@ -181,7 +182,7 @@ class Aggregate(Answers):
     feature_map: FeatureMap | None = None
     scales: dict[str, Scale] = field(default_factory=dict)
     _kept_bytes: int = 0
-    _groups: dict[tuple[Schema, bool], _Group] = field(default_factory=dict)
+    _groups: dict[tuple[Schema, str], _Group] = field(default_factory=dict)
 
     def add(self, client: str, part: Contribution) -> None:
         """Add one contribution; one that cannot be used becomes a failure."""
@@ -224,7 +225,7 @@ class Aggregate(Answers):
                 self.parts.clear()
 
     def _merge(self, client: str, part: Contribution) -> None:
-        key = (part.schema, part.form == "plain")
+        key = (part.schema, part.form)
         if key in self._groups:
             self._groups[key].running.add(part)
             self._groups[key].clients.append(client)
@@ -275,10 +276,10 @@ class Aggregate(Answers):
         """Return the total over these columns; of several sets of names, one wins."""
         full = [
             (schema, group)
-            for (schema, is_plain), group in self._groups.items()
-            if schema.unnamed == columns and not is_plain
+            for (schema, form), group in self._groups.items()
+            if schema.unnamed == columns and form != "plain"
         ]
-        plain = self._groups.get((columns, True))
+        plain = self._groups.get((columns, "plain"))
         named = [(s, group) for s, group in full if s.feature_hash is not None]
         totals = [g.running.total() for s, g in full if s.feature_hash is None]
         if named:

@@ -241,7 +241,10 @@ class _Case:
             ),
             Alternative("cg", cg, 1 + cg_rounds, True, "vectors"),
             Alternative(
-                *("projection", costs.projection_bytes(m, t, n), 1, False),
+                "projection",
+                costs.projection_bytes(m, t, n),
+                1,
+                False,
                 f"random projection to {m}",
             ),
             self._fedavg("FedAvg"),

@@ -15,7 +15,8 @@ from ..regression.leave_client_out import HeldOut
 from ..regression.model import RidgeModel
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 
-MODES = ("oneshot", "refine", "cg", "auto")
+OPENING_MODES = ("refine", "cg", "auto")
+MODES = ("oneshot", *OPENING_MODES)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun, average_evaluations
 from ..federation.report import FitReport
 from ..federation.requests import AskEvaluation, Request
-from ..federation.settings import FitSettings
+from ..federation.settings import FitSettings, as_feature_map
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
@@ -231,6 +231,14 @@ class StrategyBase:
         if log.isEnabledFor(logging.INFO):
             for line in self.report_.text(diagnostics=False).splitlines():
                 log.info("%s", line)
+
+
+def settings_of(arguments: Mapping[str, Any], *, min_clients: int) -> FitSettings:
+    """Return the settings among the arguments of a strategy, which are named alike."""
+    names = {each.name for each in fields(FitSettings) if each.init}
+    given = {name: value for name, value in arguments.items() if name in names}
+    given["feature_map"] = as_feature_map(given["feature_map"])
+    return FitSettings(**given, min_clients=min_clients)
 
 
 def either_name(**spellings: int | None) -> int | None:

@@ -32,11 +32,10 @@ from .._checks import check_whole
 from ..features import FeatureMap
 from ..federation.aggregate import Answers
 from ..federation.requests import Request
-from ..federation.settings import FitSettings, as_feature_map
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
-from ._strategy_base import Reply, StrategyBase, either_name, log
+from ._strategy_base import Reply, StrategyBase, either_name, log, settings_of
 from .error_text import one_line, tidy_reason
 from .exchange import check_share, message_bytes, sample, wait_for_nodes
 from .protocol.array_records import model_arrays
@@ -236,26 +235,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         self.evaluate_fn = evaluate_fn
         self.on_fit_config_fn = on_fit_config_fn
         self.on_evaluate_config_fn = on_evaluate_config_fn
-        settings = FitSettings(
-            alpha,
-            fit_intercept,
-            standardize,
-            needed or 1,
-            feature_names,
-            alphas,
-            cv,
-            one_standard_error,
-            wire_dtype,
-            on_model,
-            save_model,
-            privacy,
-            mode,
-            tol,
-            max_rounds,
-            max_bytes,
-            as_feature_map(feature_map),
-            screen,
-        )
+        settings = settings_of(locals(), min_clients=needed or 1)
         self._start_fit(settings, self.fraction_evaluate)
         self._asked: list[str] = []
         self._began = 0.0

@@ -14,11 +14,10 @@ from .._checks import check_whole
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..federation.aggregate import Answers
-from ..federation.settings import FitSettings, as_feature_map
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
-from ._strategy_base import Reply, StrategyBase, log
+from ._strategy_base import Reply, StrategyBase, log, settings_of
 from .error_text import tidy_reason
 from .exchange import MessageSizes, NodeNames, ask, check_share, sample, wait_for_nodes
 from .protocol.answer_records import form_of
@@ -200,26 +199,7 @@ class FedRidge(StrategyBase, Strategy):
         if min_available_nodes is not None:
             check_whole("min_available_nodes", min_available_nodes)
         self.min_available_nodes = min_available_nodes
-        settings = FitSettings(
-            alpha=alpha,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            min_clients=min_train_nodes,
-            feature_names=feature_names,
-            alphas=alphas,
-            cv=cv,
-            one_standard_error=one_standard_error,
-            wire_dtype=wire_dtype,
-            privacy=privacy,
-            feature_map=as_feature_map(feature_map),
-            mode=mode,
-            tol=tol,
-            max_rounds=max_rounds,
-            max_bytes=max_bytes,
-            screen=screen,
-            on_model=on_model,
-            save_model=save_model,
-        )
+        settings = settings_of(locals(), min_clients=min_train_nodes)
         self._start_fit(settings, self.fraction_evaluate)
         self._asked: list[Message] = []
         self._timeout: float | None = None
@@ -293,6 +273,8 @@ class FedRidge(StrategyBase, Strategy):
             _keep(result.train_metrics_clientapp, server_round, metrics)
             if not self._trains(server_round + 1):
                 break
+        else:
+            raise FedRidgeError("the fit needs more rounds than its settings say.")
         last = self._last_round
         for _ in range(self._run.counts_losses + (self.fraction_evaluate > 0)):
             requests = self.configure_evaluate(

@@ -30,8 +30,16 @@ _SHARE = f"{PREFIX}share-"
 _KEYS = {
     name: f"{PREFIX}{name.replace('_', '-')}"
     for name in (
-        *("epsilon", "delta", "x_norm_bound", "y_bound", "neighboring", "trust"),
-        *("rounds", "min_clients", "max_colluding", "calibration"),
+        "epsilon",
+        "delta",
+        "x_norm_bound",
+        "y_bound",
+        "neighboring",
+        "trust",
+        "rounds",
+        "min_clients",
+        "max_colluding",
+        "calibration",
     )
 }
 

@@ -9,10 +9,16 @@ from .mechanism import DifferentialPrivacy
 from .noisy_statistics import PrivateStatistics
 
 # What a report takes over from the mechanism as it is.
-_OF_MECHANISM = (
-    *("epsilon", "delta", "x_norm_bound", "y_bound", "neighboring", "trust"),
-    *("calibration", "noise_multiplier"),
-)
+_OF_MECHANISM = [
+    "epsilon",
+    "delta",
+    "x_norm_bound",
+    "y_bound",
+    "neighboring",
+    "trust",
+    "calibration",
+    "noise_multiplier",
+]
 _PROTECTS = {
     "local": "from everybody, the server included: noise is added where the rows are",
     "server": "from everybody but the server, which sees the clipped sums",

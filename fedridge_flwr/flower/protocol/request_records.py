@@ -18,7 +18,7 @@ from ..._types import Array
 from ...errors import PrivacyError, ProtocolError
 from ...features import FeatureMap
 from ...federation.requests import (
-    MODES,
+    OPENING_MODES,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -236,7 +236,7 @@ def read_request(
         return AskColumns()
     if task == AskProduct.task:
         return AskProduct(_read_vectors(arrays), feature_map)
-    if task != AskOpening.task or config.get(_MODE) not in MODES[1:]:
+    if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
         raise ProtocolError(
             "the server asks for something that this client does not support: install "
             "the same fedridge-flwr on both sides."
