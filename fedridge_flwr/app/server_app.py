@@ -94,6 +94,6 @@ def _write(
     if settings.compare_rounds and runs[0].mse_by_round[0] > 0:
         title = f"{settings.dataset}: one round against {settings.compare_rounds}"
         comparison.draw_comparison(runs, title, folder / "comparison.png")
-    # Written last: whoever finds the table finds the rest.
+    # Written last: if the table is there, so is everything else.
     (folder / "table.md").write_text(table, encoding="utf-8")
     log.info("wrote model.json, report.json and table.md to %s", folder)

@@ -42,14 +42,14 @@ def client_rows(settings: AppSettings, partition: int, n_partitions: int) -> Cli
 def pooled_rows(settings: AppSettings, n_partitions: int) -> ClientRows:
     """Return the rows of all clients, as nobody has them outside a demonstration.
 
-    Clients with fewer than `MIN_ROWS` hold back, so their rows are not here either.
+    Clients with fewer than `MIN_ROWS` rows decline, so their rows are left out.
     """
     clients = [client_rows(settings, k, n_partitions) for k in range(n_partitions)]
     clients = [client for client in clients if len(client.X) >= MIN_ROWS]
     if not clients:
         raise FedRidgeError(
             f"{settings.dataset} has too few rows for {n_partitions} clients: every "
-            f"client holds back with fewer than {MIN_ROWS}. Use fewer SuperNodes."
+            f"client declines with fewer than {MIN_ROWS}. Use fewer SuperNodes."
         )
     parts = (
         [getattr(each, part.name) for each in clients] for part in fields(clients[0])

@@ -1,7 +1,7 @@
 """Rows as users hold them: checked once, then handed out as float64 blocks.
 
 NumPy arrays of any real dtype and memory order, pandas frames and SciPy sparse
-matrices all become a `Rows`; whoever needs the numbers asks for one block of rows
+matrices all become a `Rows`, whose numbers are read one block of rows
 at a time, so no copy of the whole is ever made.
 """
 

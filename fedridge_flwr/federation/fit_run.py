@@ -1,18 +1,13 @@
 """`FitRun`: one fit as an adapter drives it, round by round, to model and report."""
 
-import math
 import secrets
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .._text import human_bytes
 from ..regression.diagnostics import spectrum
-from ..regression.evaluation import Evaluation
 from ..regression.model import RidgeModel
 from .multiround_fit import multiround
 from .one_shot import one_shot
@@ -228,48 +223,8 @@ class FitRun:
             spent = self.report.bytes_up + self.report.bytes_down
             self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
 
-    def metrics(self) -> dict[str, int | float]:
-        """Return what strategies report of the model, in Flower's spelling."""
-        model = self.model
-        if model is None:
-            return {}
-        found: dict[str, int | float] = {"num-clients": model.n_clients_}
-        if model.n_rows_ is not None:
-            found["num-examples"] = model.n_rows_
-        return found if model.r2_ is None else {**found, "train-r2": model.r2_}
-
-    def selection_metrics(self) -> dict[str, float]:
-        """Return what strategies report of the choice of alpha."""
-        chosen = None if self.result is None else self.result.selection
-        if chosen is None:
-            return {}
-        best = int(np.flatnonzero(chosen.alphas == chosen.alpha)[0])
-        return {"alpha": chosen.alpha, "held-out-mse": float(chosen.mean[best])}
-
 
 def _wire_error(total: Any, model: RidgeModel) -> float | None:
     if not total.rounding or model.condition_ is None:
         return None
     return float(min(1.0, total.rounding * model.condition_))
-
-
-def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    """Average MSE and R² over clients, weighted by rows, as Flower does.
-
-    The mean MSE is the MSE over all rows. The mean R² is a mean of clients' own R²,
-    over those that have one; it is not the R² over all rows.
-
-    Examples
-    --------
-    >>> average_evaluations([Evaluation(1.0, 0.5, 10), Evaluation(4.0, 0.2, 20)])
-    {'mse': 3.0, 'r2': 0.3, 'num-examples': 30.0}
-    """
-    rows = sum(evaluation.n_rows for evaluation in evaluations)
-    if rows == 0:
-        return {}
-    averaged = {"mse": sum(e.mse * (e.n_rows / rows) for e in evaluations)}
-    with_r2 = [e for e in evaluations if e.n_rows and not math.isnan(e.r2)]
-    if with_r2:
-        weight = sum(e.n_rows for e in with_r2)
-        averaged["r2"] = sum(e.r2 * (e.n_rows / weight) for e in with_r2)
-    return {**averaged, "num-examples": float(rows)}

@@ -140,7 +140,7 @@ class FitSettings:
 
 
 def as_feature_map(given: object) -> FeatureMap | None:
-    """Return a feature map that is given as such, or in words."""
+    """Return a feature map that is given as a map or as text."""
     if given is None or isinstance(given, FeatureMap):
         return given
     if isinstance(given, str):
@@ -191,8 +191,8 @@ def check_private_settings(settings: FitSettings) -> None:
         )
     if settings.cv not in (None, "noise"):
         raise PrivacyError(
-            f'cv="{settings.cv}" cannot be had with privacy: losses of clients are a '
-            "further release about the same rows, and exact statistics of single "
+            f'cv="{settings.cv}" is not available with privacy: losses of clients are '
+            "a further release about the same rows, and exact statistics of single "
             'clients are not sent. Give alphas alone (cv="noise"): alpha is then '
             "chosen from the noisy statistics, at no cost in privacy."
         )

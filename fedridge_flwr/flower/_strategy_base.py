@@ -1,24 +1,27 @@
 """What both strategies share: the fit they drive, its results, and its log."""
 
 import logging
+import math
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
 from .._checks import check_whole
 from .._text import counted
 from ..errors import FedRidgeError, PrivacyError
 from ..federation.aggregate import Answers
-from ..federation.fit_run import FitRun, average_evaluations
+from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskEvaluation, Request
-from ..federation.settings import FitSettings, as_feature_map
+from ..federation.settings import FitSettings
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
+from ..regression.evaluation import Evaluation
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
 from .exchange import fedavg_round_bytes
@@ -163,8 +166,6 @@ class StrategyBase:
                 log.warning("%s: client %s left out: %s", where, client, reason)
         if run.progress:
             log.info("%s: %s", where, run.progress)
-        if run.counts_losses:
-            self._last_round = server_round
         if run.model is not None:
             self._arrays = array_record(model_arrays(run.model))
         if run.report is not None:
@@ -237,8 +238,43 @@ def settings_of(arguments: Mapping[str, Any], *, min_clients: int) -> FitSetting
     """Return the settings among the arguments of a strategy, which are named alike."""
     names = {each.name for each in fields(FitSettings) if each.init}
     given = {name: value for name, value in arguments.items() if name in names}
-    given["feature_map"] = as_feature_map(given["feature_map"])
     return FitSettings(**given, min_clients=min_clients)
+
+
+def model_metrics(model: RidgeModel) -> dict[str, int | float]:
+    """Return what strategies report of a model, in Flower's spelling."""
+    found: dict[str, int | float] = {"num-clients": model.n_clients_}
+    if model.n_rows_ is not None:
+        found["num-examples"] = model.n_rows_
+    return found if model.r2_ is None else {**found, "train-r2": model.r2_}
+
+
+def selection_metrics(chosen: AlphaSelection) -> dict[str, float]:
+    """Return what strategies report of the choice of alpha."""
+    best = int(np.flatnonzero(chosen.alphas == chosen.alpha)[0])
+    return {"alpha": chosen.alpha, "held-out-mse": float(chosen.mean[best])}
+
+
+def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    """Average MSE and R² over clients, weighted by rows, as Flower does.
+
+    The mean MSE is the MSE over all rows. The mean R² is a mean of clients' own R²,
+    over those that have one; it is not the R² over all rows.
+
+    Examples
+    --------
+    >>> average_evaluations([Evaluation(1.0, 0.5, 10), Evaluation(4.0, 0.2, 20)])
+    {'mse': 3.0, 'r2': 0.3, 'num-examples': 30.0}
+    """
+    rows = sum(evaluation.n_rows for evaluation in evaluations)
+    if rows == 0:
+        return {}
+    averaged = {"mse": sum(e.mse * (e.n_rows / rows) for e in evaluations)}
+    with_r2 = [e for e in evaluations if e.n_rows and not math.isnan(e.r2)]
+    if with_r2:
+        weight = sum(e.n_rows for e in with_r2)
+        averaged["r2"] = sum(e.r2 * (e.n_rows / weight) for e in with_r2)
+    return {**averaged, "num-examples": float(rows)}
 
 
 def either_name(**spellings: int | None) -> int | None:

@@ -35,7 +35,15 @@ from ..federation.requests import Request
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
-from ._strategy_base import Reply, StrategyBase, either_name, log, settings_of
+from ._strategy_base import (
+    Reply,
+    StrategyBase,
+    either_name,
+    log,
+    model_metrics,
+    selection_metrics,
+    settings_of,
+)
 from .error_text import one_line, tidy_reason
 from .exchange import check_share, message_bytes, sample, wait_for_nodes
 from .protocol.array_records import model_arrays
@@ -106,7 +114,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
     Attributes
     ----------
     model_ : RidgeModel
-        The fitted model, for whoever holds on to the strategy.
+        The fitted model, if you keep a reference to the strategy.
     selection_ : AlphaSelection
         How alpha was chosen, if it was.
     report_ : FitReport
@@ -338,7 +346,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         if model is None:
             return None, {}
         arrays = list(model_arrays(model).values())
-        return ndarrays_to_parameters(arrays), dict(self._run.metrics())
+        return ndarrays_to_parameters(arrays), dict(model_metrics(model))
 
     def _read(self, results: Sequence[Any], failures: Sequence[Any]) -> Iterator[Reply]:
         """Yield what the driver hands over, under the names of the clients."""
@@ -397,7 +405,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
             run.add_seconds("select", self._began)
             self._finish_round("aggregate_evaluate", server_round)
             self._log_report()
-            chosen = run.selection_metrics()
+            chosen = selection_metrics(self.selection_)
             return chosen["held-out-mse"], dict(chosen)
         if server_round != self._last_round or run.result is None:
             return None, {}

@@ -17,7 +17,14 @@ from ..federation.aggregate import Answers
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
-from ._strategy_base import Reply, StrategyBase, log, settings_of
+from ._strategy_base import (
+    Reply,
+    StrategyBase,
+    log,
+    model_metrics,
+    selection_metrics,
+    settings_of,
+)
 from .error_text import tidy_reason
 from .exchange import MessageSizes, NodeNames, ask, check_share, sample, wait_for_nodes
 from .protocol.answer_records import form_of
@@ -337,9 +344,10 @@ class FedRidge(StrategyBase, Strategy):
         self._take_round(self._read(replies, names), names.all, self._silence())
         run.bytes_down += self._sizes.of_all(self._asked)
         run.add_seconds("train", began)
-        if self._finish_round("aggregate_train", server_round) is None:
+        model = self._finish_round("aggregate_train", server_round)
+        if model is None:
             return None, None
-        return self._arrays, MetricRecord(dict(run.metrics()))
+        return self._arrays, MetricRecord(dict(model_metrics(model)))
 
     # ---- evaluation -----------------------------------------------------------
 
@@ -354,7 +362,7 @@ class FedRidge(StrategyBase, Strategy):
         elif self.fraction_evaluate == 0 or server_round != self._last_round:
             return []
         else:
-            # No waiting here: the model is there, whoever has left since.
+            # No waiting here: the model exists, even if nodes have left since.
             nodes = sorted(set(grid.get_node_ids()))
             nodes = sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
             requests = dict.fromkeys(map(str, nodes), self._evaluation_request())
@@ -377,7 +385,7 @@ class FedRidge(StrategyBase, Strategy):
             run.bytes_down += self._sizes.of_all(self._asked)
             run.add_seconds("select", began)
             self._finish_round("aggregate_evaluate", server_round)
-            return MetricRecord(dict(run.selection_metrics()))
+            return MetricRecord(dict(selection_metrics(self.selection_)))
         answers, request = Answers(), self._evaluation_request()
         heard = (r for r in self._read(replies, names) if r.client in names.all)
         self._hand_over(heard, answers, request, names.all, self._silence())

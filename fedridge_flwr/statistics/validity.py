@@ -1,4 +1,4 @@
-"""What second moments of real rows always satisfy, whoever computed them."""
+"""What the second moments of any rows satisfy; anything else is refused."""
 
 import math
 import operator
@@ -116,8 +116,8 @@ def check_factor_rank(
 ) -> None:
     """Do what `check_rank` does for R'R, by the few rows of R.
 
-    A factor of few rows is a short message; p x p eigenvalues would be minutes of work
-    for whoever sends a wide one.
+    A factor of few rows is a short message; p x p eigenvalues of a wide one would keep
+    the server busy for minutes.
 
     Parameters
     ----------

@@ -209,7 +209,7 @@ def test_nothing_but_the_release_and_the_schema_travels():
     ids=["no rows", "one row", "NaN", "huge", "many"],
 )
 def test_answers_look_alike_whatever_the_rows(rows):
-    """No client holds back, and size and form of the answer tell nothing."""
+    """Every client answers, and size and form of the answer reveal nothing."""
     usual = app_of(*rows_of(0))(private_request(), node_context(0, 1))
     message = app_of(*rows)(private_request(), node_context(0, 1))
     assert message_bytes(message) == message_bytes(usual)

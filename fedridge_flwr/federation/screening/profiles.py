@@ -93,7 +93,7 @@ class Profile:
 def by_scale(
     profiles: Mapping[str, Profile], names: Sequence[str] | None
 ) -> dict[str, str]:
-    """Return who stands out by means, spreads or weight, and how, in words.
+    """Return who stands out by means, spreads or weight, and how.
 
     Examples
     --------
