@@ -1,5 +1,7 @@
 """Numbers, sizes and tables as readable text."""
 
+from collections.abc import Sequence
+
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun.
@@ -10,6 +12,18 @@ def counted(number: int, noun: str) -> str:
     ('1 row', '3 rows')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def quoted(names: Sequence[str], most: int = 4) -> str:
+    """Return some names in quotes, of many the first.
+
+    Examples
+    --------
+    >>> quoted(["age", "bmi"]), quoted(list("abcdef"))
+    ("'age', 'bmi'", "'a', 'b', 'c', 'd' and 2 more")
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(str(name)) for name in names[:most]) + more
 
 
 def human_bytes(size: float) -> str:

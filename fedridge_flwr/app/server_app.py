@@ -40,6 +40,7 @@ def main(grid: Grid, context: Context) -> None:
         screen=settings.screen,
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
+        unnamed="accept",  # every client loads the same data set, as arrays
     )
     runs = [comparison.run_oneshot(strategy, grid, rows)]
     # Whatever alpha was chosen, the others are held against the same problem.

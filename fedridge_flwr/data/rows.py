@@ -1,23 +1,24 @@
 """Rows as users hold them: checked once, then handed out as float64 blocks.
 
-NumPy arrays of any real dtype and memory order, pandas frames and SciPy sparse
+NumPy arrays of any real dtype and memory order, data frames (`tables`) and SciPy sparse
 matrices all become a `Rows`, whose numbers are read one block of rows
 at a time, so no copy of the whole is ever made.
 """
 
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._text import counted
+from .._text import counted, quoted
 from .._types import Array
 from ..errors import DataError
+from .names import Columns, Names
 from .schema import HasSchema, Schema
+from .tables import ENCODE_FIRST, Table, as_table, holds_numbers
 
 BLOCK_BYTES = 1 << 20
 """Size of a block of float64 rows: small enough to stay in a core's cache."""
@@ -47,13 +48,39 @@ class Block:
 
 @dataclass(frozen=True)
 class Rows(HasSchema):
-    """Checked rows [X Y] with weights, ready to be read block by block."""
+    """Checked rows [X Y] with weights, ready to be read block by block.
+
+    The schema may have the columns in another order than X and Y: `places` and
+    `target_places` say where they are.
+    """
 
     X: Any
     Y: Any
     weight: Array | None
     n_rows: int
     schema: Schema
+    places: NDArray[Any] | None = None
+    target_places: NDArray[Any] | None = None
+
+    def arranged(self, wanted: Columns | None) -> "Rows":
+        """Return the same rows with their columns in the order that is wanted.
+
+        Raises
+        ------
+        DataError
+            If the names are others; rows without names are left as they are.
+        """
+        if wanted is None:
+            return self
+        schema = self.schema
+        places = places_of("X", schema.features, wanted.features)
+        targets = places_of("y", schema.targets, wanted.targets)
+        return replace(
+            self,
+            schema=schema.arranged(wanted),
+            places=places,
+            target_places=targets,
+        )
 
     @property
     def is_sparse(self) -> bool:
@@ -76,10 +103,16 @@ class Rows(HasSchema):
         """Yield the rows from `start` to `stop`, about `BLOCK_BYTES` at a time."""
         for part in self._parts(start, self.n_rows if stop is None else stop):
             weight = None if self.weight is None else self.weight[part]
-            yield Block(self._features(part), _targets(self.Y, part), weight)
+            yield Block(self._features(part), self._targets(part), weight)
 
     def _features(self, part: slice) -> Any:
-        return _slice(self.X, part)
+        block = _slice(self.X, part)
+        return block if self.places is None else block[:, self.places]
+
+    def _targets(self, part: slice) -> NDArray[Any]:
+        block: NDArray[Any] = _slice(self.Y, part)
+        block = block.reshape(-1, 1) if block.ndim == 1 else block
+        return block if self.target_places is None else block[:, self.target_places]
 
     @property
     def _width(self) -> int:
@@ -151,7 +184,7 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
         Non-negative weights.
     """
     X, names = _check_features(X)
-    Y = _check_targets(y)
+    Y, target_names = _check_targets(y)
     n_rows, n_features = X.shape
     if Y.shape[0] != n_rows:
         raise DataError(
@@ -163,7 +196,12 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
         Y=Y,
         weight=_check_weights(sample_weight, n_rows),
         n_rows=n_rows,
-        schema=Schema(n_features, 1 if Y.ndim == 1 else Y.shape[1], names),
+        schema=Schema(
+            n_features,
+            1 if Y.ndim == 1 else Y.shape[1],
+            features=Names.of(names),
+            targets=Names.of(target_names),
+        ),
     )
 
 
@@ -178,10 +216,9 @@ def as_numbers(data: Any) -> Any:
     >>> as_numbers(np.array([[1.0, "two"]], dtype=object))
     array([[ 1., nan]])
     """
-    if _is_frame(data):
-        if data.ndim == 2:
-            return data.apply(_numeric_series)
-        return _numeric_series(data)
+    table = as_table(data)
+    if table is not None:
+        return table.with_nan_for(_number)
     if isinstance(data, np.ma.MaskedArray):
         return as_numbers(np.ma.filled(data.astype(object), np.nan))
     if _is_sparse(data):
@@ -191,10 +228,6 @@ def as_numbers(data: Any) -> Any:
         return data
     flat = [_number(entry) for entry in array.ravel()]
     return np.array(flat, dtype=np.float64).reshape(array.shape)
-
-
-def _numeric_series(series: Any) -> Any:
-    return series if _is_numeric_dtype(series.dtype) else series.map(_number)
 
 
 def _number(entry: Any) -> float:
@@ -208,6 +241,11 @@ def _number(entry: Any) -> float:
 
 def finite_block(X: Any) -> Any:
     """Return features as float64, dense or CSR; a `DataError` names bad columns."""
+    return named_block(X)[0]
+
+
+def named_block(X: Any) -> tuple[Any, Names | None]:
+    """Return the same, and the names of the columns."""
     X, names = _check_features(X)
     block = _slice(X, slice(0, X.shape[0]))
     bad = np.flatnonzero(_nonfinite_per_column(block))
@@ -215,7 +253,30 @@ def finite_block(X: Any) -> Any:
         raise DataError(
             "X has NaN or infinite values in {columns}.", bad.tolist(), names
         )
-    return block if _is_sparse(block) else np.asarray(block, dtype=np.float64)
+    if not _is_sparse(block):
+        block = np.asarray(block, dtype=np.float64)
+    return block, Names.of(names)
+
+
+def places_of(what: str, own: Names | None, wanted: Names | None) -> Any:
+    """Return where the wanted columns are, or None where they are in order."""
+    if own is None or wanted is None or own == wanted:
+        return None
+    places = own.places_of(wanted)
+    if places is not None:
+        return places
+    unknown, missing = own.not_in(wanted)
+    details = []
+    if unknown:
+        details.append(f"{{columns}} {_is_or_are(unknown)} not among them")
+    if missing:
+        details.append(f"{quoted(missing)} {_is_or_are(missing)} missing")
+    raise DataError(
+        f"{what} has other columns than the fit"
+        + (f": {', and '.join(details)}." if details else " (their names differ)."),
+        unknown,
+        own.known,
+    )
 
 
 def _bad_values(count: int, what: str = "NaN or infinite") -> str:
@@ -226,19 +287,15 @@ def _is_sparse(data: Any) -> bool:
     return bool(sparse.issparse(data))
 
 
-def _is_frame(data: Any) -> bool:
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(data, pandas.DataFrame | pandas.Series)
+def _is_array(data: Any) -> bool:
+    return isinstance(data, np.ndarray) or _is_sparse(data)
 
 
 def _check_features(X: Any) -> tuple[Any, tuple[str, ...] | None]:
-    names = None
-    if _is_frame(X):
-        if X.ndim == 2:
-            labels = list(X.columns)
-            if all(isinstance(label, str) for label in labels):
-                names = tuple(labels)
-            _refuse_text_columns(X, names, "X")
+    names, table = None, None if _is_array(X) else as_table(X)
+    if table is not None:
+        X, names = table, table.names
+        _refuse_other_columns(table, "X")
     elif _is_sparse(X):
         if X.format not in ("csr", "csc"):
             X = X.tocsr()
@@ -259,21 +316,20 @@ def _check_features(X: Any) -> tuple[Any, tuple[str, ...] | None]:
     return X, names
 
 
-def _check_targets(y: Any) -> Any:
-    if _is_frame(y):
-        if y.ndim == 2:
-            _refuse_text_columns(y, None, "y")
-        elif len(y) and not _is_numeric_dtype(y.dtype):
-            raise DataError(f"y must be numeric, got dtype {y.dtype}.")
-    elif _is_sparse(y):
+def _check_targets(y: Any) -> tuple[Any, tuple[str, ...] | None]:
+    if _is_sparse(y):
         raise DataError("y must be dense, got a sparse matrix: use y.toarray().")
+    names, table = None, None if _is_array(y) else as_table(y)
+    if table is not None:
+        y, names = table, table.names
+        _refuse_other_columns(table, "y")
     else:
         y = _real_array(y, "y")
     if y.ndim not in (1, 2) or (y.ndim == 2 and y.shape[1] == 0):
         raise DataError(
             f"y must have shape (rows,) or (rows, targets), got {tuple(y.shape)}."
         )
-    return y
+    return y, names
 
 
 def _check_weights(sample_weight: Any, n_rows: int) -> Array | None:
@@ -319,31 +375,33 @@ def _real_array(data: Any, what: str) -> NDArray[Any]:
         ) from None
     if array.dtype == object and array.ndim in (1, 2):
         return _from_objects(array, what)
+    if array.dtype == object and array.ndim == 0:
+        raise DataError(
+            f"{what} must be an array, a data frame or a sparse matrix, got "
+            f"{type(data).__name__}. Rows that come in batches are for "
+            "SufficientStatistics.from_batches."
+        )
     _refuse_dtype(array.dtype, what)
     return array
 
 
 def _from_objects(array: NDArray[Any], what: str) -> NDArray[Any]:
-    try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        columns = array.reshape(array.shape[0], -1).T
-        bad = [j for j, column in enumerate(columns) if not _converts(column)]
-        # `from None`: the cause would quote the offending value of the data.
+    columns = array.reshape(array.shape[0], -1).T
+    bad = [j for j, column in enumerate(columns) if not _converts(column)]
+    if bad:
         raise DataError(
             f"{what} must be numeric, but {{columns}} "
-            f"{'holds' if len(bad) == 1 else 'hold'} other values. "
-            "Encode text and categories as numbers first.",
+            f"{'holds' if len(bad) == 1 else 'hold'} other values. {_remedy(what)}",
             bad,
-        ) from None
+        )
+    return array.astype(np.float64)
 
 
 def _converts(column: NDArray[Any]) -> bool:
-    try:
-        column.astype(np.float64)
+    try:  # text of digits would convert, too
+        return holds_numbers(column) and column.astype(np.float64) is not None
     except (TypeError, ValueError, OverflowError):
         return False
-    return True
 
 
 def _refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
@@ -353,30 +411,34 @@ def _refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
         )
     if dtype.kind not in _REAL_KINDS:
         raise DataError(
-            f"{what} must be numeric and real, got dtype {dtype}. "
-            "Encode text and categories as numbers first."
+            f"{what} must be numeric and real, got dtype {dtype}. {_remedy(what)}"
         )
 
 
-def _refuse_text_columns(frame: Any, names: tuple[str, ...] | None, what: str) -> None:
-    bad = [j for j, dtype in enumerate(frame.dtypes) if not _is_numeric_dtype(dtype)]
+def _refuse_other_columns(table: Table, what: str) -> None:
+    bad = table.not_numbers()
     # A frame without rows has no types worth the name: an empty client is fine.
-    if bad and len(frame):
+    if bad and table.shape[0]:
+        kinds = ", ".join(dict.fromkeys(kind for _, kind in bad[:4]))
         raise DataError(
-            f"{what} must be numeric, but {{columns}} "
-            f"{'is' if len(bad) == 1 else 'are'} not. "
-            "Encode text, dates and categories as numbers first.",
-            bad,
-            names,
+            f"{what} must be numeric, but {{columns}} {_is_or_are(bad)} not ({kinds}). "
+            f"{_remedy(what)}",
+            [j for j, _ in bad],
+            table.names,
         )
 
 
-def _is_numeric_dtype(dtype: Any) -> bool:
-    types = sys.modules["pandas"].api.types
-    return bool(
-        (types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype))
-        and not types.is_complex_dtype(dtype)
+def _remedy(what: str) -> str:
+    if what != "y":
+        return ENCODE_FIRST
+    return (
+        "Ridge regression predicts numbers: encode two classes as 0 and 1, and text or "
+        "dates as the number that is meant."
     )
+
+
+def _is_or_are(several: Sequence[object]) -> str:
+    return "is" if len(several) == 1 else "are"
 
 
 def _row_ends(X: Any) -> NDArray[Any]:
@@ -387,8 +449,8 @@ def _row_ends(X: Any) -> NDArray[Any]:
 
 
 def _slice(X: Any, part: slice) -> Any:
-    if _is_frame(X):
-        return X.iloc[part].to_numpy(dtype=np.float64, na_value=np.nan)
+    if isinstance(X, Table):
+        return X.rows(part)
     if _is_sparse(X):
         return _sparse_rows(X, part).astype(np.float64, copy=False)
     return X[part]
@@ -404,11 +466,6 @@ def _sparse_rows(X: Any, part: slice) -> Any:
     return sparse.csr_array(
         (X.data[entries], X.indices[entries], ends - ends[0]), shape=shape
     )
-
-
-def _targets(Y: Any, part: slice) -> NDArray[Any]:
-    block = _slice(Y, part)
-    return block.reshape(-1, 1) if block.ndim == 1 else block  # type: ignore[no-any-return]
 
 
 def _nonfinite_per_column(block: Any) -> NDArray[np.int64]:

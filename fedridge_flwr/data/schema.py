@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Any
 
-from .._text import counted
+import numpy as np
+from numpy.typing import NDArray
+
+from .._text import counted, quoted
 from ..errors import StatisticsError
-
-_SHOWN_NAMES = 4
+from .names import Columns, Names
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,10 @@ class Schema:
         Number of features, after the feature map if there is one.
     n_targets : int
         Number of targets.
-    feature_names : tuple of str, optional
-        Names of the raw columns, where they are known.
-    feature_hash : str, optional
-        Hash of the names, known also where the names themselves are not shared.
+    features : Names, optional
+        Names of the raw columns, or their hashes.
+    targets : Names, optional
+        Names of the targets, or their hashes.
     feature_map : str, optional
         Fingerprint of the feature map that the rows went through.
     n_features_in : int, optional
@@ -37,10 +38,10 @@ class Schema:
 
     Examples
     --------
-    >>> Schema(2, feature_names=("age", "bmi")).mismatch(Schema(3))
+    >>> ours = Schema(2, features=Names.of(["age", "bmi"]))
+    >>> ours.mismatch(Schema(3))
     '2 features against 3'
-    >>> ours = Schema(2, feature_names=("age", "bmi"))
-    >>> ours.mismatch(Schema(2, feature_names=("bmi", "age")))
+    >>> ours.mismatch(Schema(2, features=Names.of(["bmi", "age"])))
     'the same feature names in another order'
     >>> ours.mismatch(Schema(2)) is None  # unnamed columns match by their number
     True
@@ -48,9 +49,8 @@ class Schema:
 
     n_features: int
     n_targets: int = 1
-    # Equal hashes are equal names, whether or not the names themselves are known.
-    feature_names: tuple[str, ...] | None = field(default=None, compare=False)
-    feature_hash: str | None = None
+    features: Names | None = None
+    targets: Names | None = None
     feature_map: str | None = None
     n_features_in: int | None = None
 
@@ -58,20 +58,49 @@ class Schema:
         """Fill in what follows from the rest."""
         if self.feature_map is None:
             object.__setattr__(self, "n_features_in", self.n_features)
-        if self.feature_names is not None:
-            self._set_names(tuple(self.feature_names))
+        for names, width, noun in (
+            (self.features, self.n_features_in, "feature"),
+            (self.targets, self.n_targets, "target"),
+        ):
+            if names is None or width is None:
+                continue
+            for told in (names.known, names.order):
+                if told and len(told) != width:
+                    raise StatisticsError(
+                        f"{len(told)} {noun} names for {counted(width, noun)}."
+                    )
 
-    def _set_names(self, names: tuple[str, ...]) -> None:
-        width = self.n_features_in
-        if width is not None and len(names) != width:
-            raise StatisticsError(
-                f"{len(names)} feature names for {counted(width, 'feature')}."
-            )
-        digest = hash_names(names)
-        if self.feature_hash not in (None, digest):
-            raise StatisticsError("the feature names do not match their hash.")
-        object.__setattr__(self, "feature_names", names)
-        object.__setattr__(self, "feature_hash", digest)
+    @classmethod
+    def of(
+        cls,
+        n_features: int,
+        n_targets: int = 1,
+        *,
+        feature_names: Sequence[str] | None = None,
+        feature_hash: str | None = None,
+        **fields: Any,
+    ) -> Schema:
+        """Return the schema of columns of which the names, or their hash, are known."""
+        features = Names.of(feature_names)
+        if feature_hash is not None:
+            known = None if features is None else features.known
+            features = Names(feature_hash).with_known(known)
+        return cls(n_features, n_targets, features, **fields)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the raw columns, where they are known."""
+        return None if self.features is None else self.features.known
+
+    @property
+    def target_names(self) -> tuple[str, ...] | None:
+        """Names of the targets, where they are known."""
+        return None if self.targets is None else self.targets.known
+
+    @property
+    def feature_hash(self) -> str | None:
+        """Hash of the names of the raw columns in their order."""
+        return None if self.features is None else self.features.hash
 
     def mismatch(self, other: Schema) -> str | None:
         """Return why rows of both cannot be added up, or None if they can."""
@@ -88,23 +117,57 @@ class Schema:
                 "another feature map (kind, size, seed, parameters, or the random "
                 "numbers of another NumPy version)"
             )
-        if None in (self.feature_hash, other.feature_hash):
-            return None
-        if self.feature_hash == other.feature_hash:
-            return None
-        return _name_difference(self.feature_names, other.feature_names)
+        for noun in ("feature", "target"):
+            ours, theirs = (getattr(s, f"{noun}s") for s in (self, other))
+            if None not in (ours, theirs) and ours != theirs:
+                return _name_difference(noun, ours, theirs)
+        return None
+
+    def has_features_of(self, other: Schema) -> bool:
+        """Whether both know the names of their features, which are the same."""
+        ours, theirs = self.features, other.features
+        known = ours is not None and theirs is not None
+        return known and ours.sorted_hash == theirs.sorted_hash  # type: ignore[union-attr]
+
+    @property
+    def columns(self) -> Columns:
+        """The names of features and targets."""
+        return Columns(self.features, self.targets)
+
+    def places_of(self, wanted: Columns) -> NDArray[Any]:
+        """Return where the wanted columns are in [X Y]; there must be no map."""
+        features, targets = (
+            np.arange(width)
+            if ours is None or theirs is None or ours == theirs
+            else ours.places_of(theirs)
+            for ours, theirs, width in (
+                (self.features, wanted.features, self.n_features),
+                (self.targets, wanted.targets, self.n_targets),
+            )
+        )
+        if features is None or targets is None:
+            raise StatisticsError("the columns have other names.")
+        return np.concatenate([features, self.n_features + targets])
+
+    def arranged(self, wanted: Columns) -> Schema:
+        """Return the schema of the same columns in the order that is wanted."""
+        return replace(
+            self,
+            features=_arranged(self.features, wanted.features),
+            targets=_arranged(self.targets, wanted.targets),
+        )
 
     @property
     def unnamed(self) -> Schema:
         """The same columns without their names."""
-        return replace(self, feature_names=None, feature_hash=None)
+        return replace(self, features=None, targets=None)
 
     def with_names_of(self, other: Schema) -> Schema:
         """Return the same columns, with whatever names either of the two knows."""
         return replace(
             self,
-            feature_names=self.feature_names or other.feature_names,
-            feature_hash=self.feature_hash or other.feature_hash,
+            features=_better_known(self.features, other.features),
+            targets=_better_known(self.targets, other.targets),
             n_features_in=self.n_features_in or other.n_features_in,
         )
 
@@ -118,6 +181,9 @@ class HasSchema:
     feature_names: tuple[str, ...] | None = property(  # type: ignore[assignment]
         attrgetter("schema.feature_names")
     )
+    target_names: tuple[str, ...] | None = property(  # type: ignore[assignment]
+        attrgetter("schema.target_names")
+    )
     feature_hash: str | None = property(  # type: ignore[assignment]
         attrgetter("schema.feature_hash")
     )
@@ -129,23 +195,20 @@ class HasSchema:
     )
 
 
-def hash_names(names: Sequence[str] | None) -> str | None:
-    """Return a short hash of feature names and their order, or None for None."""
-    if names is None:
-        return None
-    text = json.dumps(list(names), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def _arranged(ours: Names | None, wanted: Names | None) -> Names | None:
+    return ours if ours is None or wanted is None else ours.arranged(wanted)
 
 
-def _name_difference(
-    ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None
-) -> str:
-    if ours is None or theirs is None:
-        return "other feature names, or another order of them"
-    if sorted(ours) == sorted(theirs):
-        return "the same feature names in another order"
-    only_ours = sorted(set(ours) - set(theirs))[:_SHOWN_NAMES]
-    only_theirs = sorted(set(theirs) - set(ours))[:_SHOWN_NAMES]
-    if not only_ours and not only_theirs:
-        return "other feature names: some occur more often on one side"
-    return f"other feature names: only here {only_ours}, only there {only_theirs}"
+def _better_known(ours: Names | None, theirs: Names | None) -> Names | None:
+    return theirs if ours is None or (ours == theirs and not ours.known) else ours
+
+
+def _name_difference(noun: str, ours: Names, theirs: Names) -> str:
+    if ours.sorted_hash == theirs.sorted_hash:
+        return f"the same {noun} names in another order"
+    places, missing = ours.not_in(theirs)
+    if not places and not missing:
+        return f"other {noun} names, or another order of them"
+    mine = [ours.known[j] for j in places] if ours.known else []
+    here, there = quoted(mine) or "none", quoted(missing) or "none"
+    return f"other {noun} names: only here {here}, only there {there}"

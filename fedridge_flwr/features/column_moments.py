@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -11,7 +11,9 @@ from scipy import sparse
 
 from .._text import counted
 from .._types import Array
+from ..data.names import Columns
 from ..data.rows import Rows
+from ..data.schema import Schema
 from ..errors import StatisticsError
 
 _LARGEST = 1e150
@@ -34,6 +36,8 @@ class ColumnMoments:
         Sum of the weights W; the number of rows where there are none.
     means, variances : ndarray of shape (d,)
         Of every column; the divisor of variances is W.
+    schema : Schema, optional
+        The columns, of one client.
 
     Examples
     --------
@@ -50,6 +54,7 @@ class ColumnMoments:
     weight: float
     means: Array
     variances: Array
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
@@ -113,6 +118,18 @@ class ColumnMoments:
         if isinstance(other, int) and other == 0:
             return self
         return NotImplemented
+
+    def arranged(self, wanted: Columns) -> ColumnMoments:
+        """Return the same moments with the columns in the order that is wanted."""
+        if self.schema is None:
+            return self
+        places = self.schema.places_of(wanted)[: self.n_features]
+        return replace(
+            self,
+            means=self.means[places],
+            variances=self.variances[places],
+            schema=self.schema.arranged(wanted),
+        )
 
     def scale(self) -> tuple[float, Array, Array]:
         """Return weight, means and sums of squared deviations of all columns."""

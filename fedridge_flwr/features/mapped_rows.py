@@ -1,12 +1,11 @@
 """`MappedRows`: rows behind a feature map, made one block at a time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ..data.rows import Rows
-from ..data.schema import Schema
 from ..errors import DataError, FedRidgeError
 from .base import FeatureMap
 
@@ -43,8 +42,8 @@ class MappedRows(Rows):
            [3., 9.]])
     """
 
-    raw: Rows
-    mapping: FeatureMap
+    raw: Rows = field(kw_only=True)
+    mapping: FeatureMap = field(kw_only=True)
 
     @property
     def is_sparse(self) -> bool:
@@ -74,7 +73,7 @@ class MappedRows(Rows):
         return max(raw, self.mapping.widest(self.raw.n_features)) + self.n_targets
 
     def _features(self, part: slice) -> Any:
-        block = super()._features(part)
+        block = self.raw._features(part)
         if self._is_identity:
             return block
         if not self.raw.is_sparse:
@@ -124,11 +123,15 @@ def map_rows(rows: Rows, feature_map: FeatureMap | None) -> Rows:
         raise FedRidgeError("the rows are mapped already: join maps with |.")
     feature_map.refuse_unresolved()
     d = rows.n_features
-    schema = Schema(
-        *(feature_map.n_features_out(d), rows.n_targets, rows.feature_names),
+    schema = replace(
+        rows.schema,
+        n_features=feature_map.n_features_out(d),
         feature_map=feature_map.fingerprint(d),
         n_features_in=d,
     )
     return MappedRows(
-        rows.X, rows.Y, rows.weight, rows.n_rows, schema, raw=rows, mapping=feature_map
+        *(rows.X, rows.Y, rows.weight, rows.n_rows, schema),
+        target_places=rows.target_places,
+        raw=rows,
+        mapping=feature_map,
     )

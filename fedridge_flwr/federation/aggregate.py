@@ -2,7 +2,7 @@
 
 Contributions are merged as they arrive and then dropped (unless clients are to be
 compared), so memory hardly grows with their number. The server need not know the schema
-beforehand: contributions are added up per schema, and the schema of most clients wins.
+beforehand: contributions are added up per schema, and the columns of most clients win.
 A client with other columns, even one that answers first, cannot exclude the rest.
 """
 
@@ -12,11 +12,13 @@ from typing import Any, Protocol, TypeAlias
 
 from .._text import counted
 from .._types import Array
+from ..data.names import Columns
 from ..data.schema import Schema
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..linalg.blas import one_blas_thread
 from ..statistics.plain import PlainStatistics
+from .columns import Agreement, agree_on_columns
 from .settings import FitSettings
 
 _REFUSED = {
@@ -138,6 +140,9 @@ class Contribution(Protocol):
     def start_total(self) -> Any:
         """Return a running total that begins with this: `add`, `total()`, `count`."""
 
+    def arranged(self, wanted: Columns) -> Any:
+        """Return the same with the columns in another order; total() has it too."""
+
     def scale(self) -> Scale:
         """Return weight, means and sums of squares of the columns, to be compared."""
 
@@ -181,6 +186,10 @@ class Aggregate(Answers):
     settings: FitSettings = field(default_factory=FitSettings)
     feature_map: FeatureMap | None = None
     scales: dict[str, Scale] = field(default_factory=dict)
+    agreement: Agreement | None = None
+    rearranged: list[str] = field(default_factory=list)
+    unverified: list[str] = field(default_factory=list)
+    rows_left_out: int = 0
     _kept_bytes: int = 0
     _groups: dict[tuple[Schema, str], _Group] = field(default_factory=dict)
 
@@ -233,28 +242,34 @@ class Aggregate(Answers):
             self._groups[key] = _Group([client], part.start_total())
 
     def result(self) -> Any:
-        """Return the total over the schema of most clients, or None without any."""
-        by_columns: dict[Schema, list[str]] = {}
-        rows: dict[Schema, int] = {}
+        """Return the total over the columns of most clients, or None without any.
+
+        Clients that have the same columns in another order are rearranged.
+        """
+        sizes: dict[Schema, tuple[int, int]] = {}
         for (schema, _), group in self._groups.items():
-            columns = schema.unnamed
-            by_columns.setdefault(columns, []).extend(group.clients)
-            rows[columns] = rows.get(columns, 0) + group.running.count
-        ranked = sorted(
-            by_columns, key=lambda c: (len(by_columns[c]), rows[c]), reverse=True
-        )
-        while ranked and not self._made_by_map(ranked[0]):
-            self._reject_all(by_columns[ranked.pop(0)], _OTHER_MAP)
-        if not ranked:
+            clients, rows = sizes.get(schema, (0, 0))
+            sizes[schema] = clients + len(group.clients), rows + group.running.count
+        self.agreement = None
+        while sizes:
+            agreed = agree_on_columns(sizes, self.settings, self._fixed_order)
+            if self._made_by_map(agreed.columns):
+                self.agreement = agreed
+                break
+            wrong = agreed.columns.unnamed
+            sizes = {s: size for s, size in sizes.items() if s.unnamed != wrong}
+            for (schema, _), group in self._groups.items():
+                if schema.unnamed == wrong:
+                    self._reject_all(group, _OTHER_MAP)
+        if self.agreement is None:
             return None
-        winner, *others = ranked
-        for other in others:
-            usual = counted(len(by_columns[winner]), "other client")
-            self._reject_all(
-                by_columns[other],
-                f"its columns are not those of {usual}: {other.mismatch(winner)}",
-            )
-        return self._total(winner)
+        return self._total(sizes, self.agreement)
+
+    @property
+    def _fixed_order(self) -> str:
+        if self.feature_map is not None:
+            return "behind a feature map"
+        return "" if self.settings.privacy is None else "in a private release"
 
     def _made_by_map(self, schema: Schema) -> bool:
         """Whether columns went through the server's map.
@@ -272,31 +287,39 @@ class Aggregate(Answers):
             return False
         return schema.feature_map == expected
 
-    def _total(self, columns: Schema) -> Any:
-        """Return the total over these columns; of several sets of names, one wins."""
-        full = [
-            (schema, group)
-            for (schema, form), group in self._groups.items()
-            if schema.unnamed == columns and form != "plain"
-        ]
-        plain = self._groups.get((columns, "plain"))
-        named = [(s, group) for s, group in full if s.feature_hash is not None]
-        totals = [g.running.total() for s, g in full if s.feature_hash is None]
-        if named:
-            best = max((group for _, group in named), key=lambda each: each.size)
-            totals.insert(0, best.running.total())
-            for _, group in named:
-                if group is not best:
-                    usual = counted(len(best.clients), "other client")
-                    self._reject_all(
-                        group.clients,
-                        "has other feature names, or another order of them, than "
-                        f"{usual}: compare the columns of load_data",
-                    )
-        if plain is not None:
+    def _total(self, sizes: Mapping[Schema, Any], agreed: Agreement) -> Any:
+        """Return the total over the columns agreed on; the others are rejected."""
+        totals, plain = [], []
+        for (schema, form), group in self._groups.items():
+            if schema in agreed.rejected:
+                self._reject_all(group, agreed.rejected[schema])
+                self.rows_left_out += group.running.count
+            elif form == "plain":
+                plain.append(group.running.total())
+            elif schema in sizes:
+                if schema in agreed.unverified:
+                    self.unverified += group.clients
+                totals.append(self._arranged(group, schema, agreed.columns))
+        if plain:
             totals = [PlainStatistics.from_statistics(total) for total in totals]
-            totals.insert(0, plain.running.total())
-        return sum(totals[1:], start=totals[0])
+        first, *others = plain + totals
+        return sum(others, start=first)
+
+    def _arranged(self, group: _Group, schema: Schema, wanted: Schema) -> Any:
+        """Return the total of a group, with the columns in the order agreed on."""
+        total = group.running.total()
+        if schema.mismatch(wanted) is None:
+            return total
+        self.rearranged += group.clients
+        columns, places = wanted.columns, schema.places_of(wanted.columns)
+        for client in group.clients:
+            if client in self.parts:
+                self.parts[client] = self.parts[client].arranged(columns)
+            if client in self.scales:
+                weight, means, squares = self.scales[client]
+                means = None if means is None else means[places]
+                self.scales[client] = weight, means, squares[places]
+        return total.arranged(columns)
 
     def _reason_to_refuse(self, part: Contribution) -> str | None:
         settings, schema = self.settings, part.schema
@@ -315,10 +338,16 @@ class Aggregate(Answers):
                 f"has {counted(raw, 'feature')} where the server expects "
                 f"{expected.n_features}"
             )
-        if schema.feature_hash not in (None, expected.feature_hash):
-            return "has other feature names, or another order, than the server expects"
+        if schema.features is None and settings.unnamed == "refuse":
+            return (
+                "has no feature names (a bare array), so their order cannot be "
+                "compared with feature_names: return a data frame from load_data, or "
+                'set unnamed="accept"'
+            )
+        if schema.features is not None and not schema.has_features_of(expected):
+            return "has other feature names than the server"
         return None
 
-    def _reject_all(self, clients: list[str], reason: str) -> None:
-        for client in clients:
+    def _reject_all(self, group: _Group, reason: str) -> None:
+        for client in group.clients:
             self.reject(client, reason)

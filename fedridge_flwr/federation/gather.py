@@ -1,18 +1,18 @@
 """One contribution from every client, through a feature map that all agree on."""
 
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from .._text import counted
+from ..data.names import Columns
+from ..data.schema import Schema
 from ..errors import FedRidgeError, NotEnoughClientsError
 from ..features import FeatureMap
 from ..regression.model import RidgeModel
 from .aggregate import Aggregate, Answers
+from .columns import Agreement, agree_on_columns
 from .requests import AskColumns, Request
 from .round import Round
 from .screening.outliers import FEWEST, TOO_FEW
@@ -21,6 +21,28 @@ from .settings import MORE_AGREEMENTS, FitSettings
 
 STILL_IN_MAP = " (its columns are still counted in the feature map)"
 _GONE = "not connected any more"
+
+
+@dataclass
+class ColumnAnswers(Answers):
+    """Moments of the columns of clients, on which a feature map depends."""
+
+    agreement: Agreement | None = None
+
+    def agree(self, settings: FitSettings) -> None:
+        """Reject columns that are not those of most; bring the rest into one order."""
+        sizes: dict[Schema, tuple[int, int]] = {}
+        for part in self.parts.values():
+            clients, rows = sizes.get(part.schema, (0, 0))
+            sizes[part.schema] = clients + 1, rows
+        if not sizes:
+            return
+        self.agreement = agreed = agree_on_columns(sizes, settings)
+        for client, part in list(self.parts.items()):
+            if part.schema in agreed.rejected:
+                self.reject(client, agreed.rejected[part.schema])
+            else:
+                self.parts[client] = part.arranged(agreed.columns.columns)
 
 
 @dataclass
@@ -33,7 +55,7 @@ class Gathered:
         What is solved.
     screener : Screener
         Who stands out.
-    columns : Answers
+    columns : ColumnAnswers
         What clients sent of their columns, if the feature map needed it.
     answers : Aggregate
         Their contributions.
@@ -45,8 +67,8 @@ class Gathered:
 
     settings: FitSettings
     screener: Screener
-    columns: Answers = field(default_factory=Answers)
-    answers: Aggregate = field(init=False)
+    columns: ColumnAnswers = field(default_factory=ColumnAnswers)
+    answers: Aggregate = field(default_factory=Aggregate)
     feature_map: FeatureMap | None = None
     total: Any = None
     rounds: int = 0
@@ -57,11 +79,23 @@ class Gathered:
         return {**self.columns.failures, **self.answers.failures}
 
     @property
-    def feature_hash(self) -> str | None:
-        """Hash of the names of the raw columns, where somebody knows them."""
-        known: str | None = self.total.schema.feature_hash
+    def wanted(self) -> Columns | None:
+        """The columns in the order that requests ask for, as far as it is known.
+
+        Names that some client shares with the server are not passed on to the others.
+        """
+        names = self.names
+        if self.settings.schema is not None:
+            return names
+        return Columns(*(each and each.hidden for each in names)) if names else None
+
+    @property
+    def names(self) -> Columns | None:
+        """Names of the columns of the model, as far as the server knows them."""
         schema = self.settings.schema
-        return schema.feature_hash if known is None and schema is not None else known
+        for agreement in (self.columns.agreement, self.answers.agreement):
+            schema = schema if agreement is None else agreement.columns
+        return None if schema is None else schema.columns
 
     @property
     def raw_features(self) -> int:
@@ -85,25 +119,14 @@ class Gathered:
 
     def on_raw_columns(self, model: RidgeModel) -> RidgeModel:
         """Return the model with the feature map and the names that the server knows."""
-        names = self.settings.feature_names
         if self.feature_map is not None:
-            known = getattr(model, "feature_names_in_", names)
-            model = model.with_feature_map(self.feature_map, self.raw_features, known)
-        if names is not None:
-            model.feature_names_in_ = np.asarray(names, dtype=object)
+            model = model.with_feature_map(self.feature_map, self.raw_features)
+        model.features, model.targets = self.names or Columns()
         return model
 
     def agree_on_map(self) -> None:
         """Put numbers into the feature map, from the columns of all that take part."""
-        sizes = Counter(part.n_features for part in self.columns.parts.values())
-        usual = sizes.most_common(1)[0][0] if sizes else 0
-        for client, part in list(self.columns.parts.items()):
-            if part.n_features != usual:
-                self.columns.reject(
-                    client,
-                    f"has {counted(part.n_features, 'column')} where most clients have "
-                    f"{usual}",
-                )
+        self.columns.agree(self.settings)
         self.screener.compare_columns(self.columns)
         moments, rule = list(self.columns.parts.values()), self.settings.feature_map
         if len(moments) < self.settings.min_clients or rule is None:
@@ -123,13 +146,14 @@ def gather(
     screener = Screener(settings, summary=TOO_FEW if settings.screens else "")
     found = Gathered(settings, screener, feature_map=settings.feature_map)
     if settings.map_needs_data:
-        yield Round(AskColumns(), found.columns)
+        yield Round(AskColumns(columns=found.wanted), found.columns)
         found.rounds += 1
         found.agree_on_map()
     for attempts_left in reversed(range(1 + MORE_AGREEMENTS)):
         members = found.columns.participants
         found.answers = Aggregate(settings=settings, feature_map=found.feature_map)
-        yield Round(ask(found.feature_map), found.answers, to=members or None)
+        request = replace(ask(found.feature_map), columns=found.wanted)
+        yield Round(request, found.answers, to=members or None)
         found.rounds += 1
         found.answers.refuse_silent(members, _GONE)
         found.total = found.answers.result()
@@ -147,9 +171,8 @@ def gather(
             found.agree_on_map()
     if found.total is None or len(found.answers.participants) < settings.min_clients:
         raise too_few(found.answers, settings)
-    names = settings.feature_names
-    if names is not None and found.total.form == "full":
-        found.total = found.total.with_feature_names(names)
+    if settings.feature_names is not None and found.total.form == "full":
+        found.total = found.total.with_feature_names(settings.feature_names)
     return found
 
 

@@ -52,7 +52,9 @@ def multiround(settings: FitSettings) -> Fit:
     trace = [fit.steps.estimate]
     while not fit.steps.done and rounds < settings.max_rounds:
         answers = Answers()
-        request = AskProduct(fit.steps.directions, gathered.feature_map)
+        request = AskProduct(
+            fit.steps.directions, gathered.feature_map, gathered.wanted
+        )
         yield Round(
             request,
             answers,

@@ -56,7 +56,7 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
             alpha = float(candidates[-1])
         model = gathered.on_raw_columns(solve(total, alpha, **options))
         models = held_out_models(gathered.answers.parts, candidates, **options)
-    known = gathered.feature_hash, gathered.feature_map
+    known = gathered.feature_map, gathered.wanted
     requests = {client: AskLosses(each, *known) for client, each in models.items()}
     answers = Answers()
     yield Round(

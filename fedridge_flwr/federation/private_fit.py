@@ -206,7 +206,7 @@ def _refined_model(
         intercept=intercept,
         alpha=settings.alpha,
         fit_intercept=settings.fit_intercept,
-        feature_names=first.feature_names,
+        feature_names=first.schema.features,
         n_rows=None if refinement.blind else round(first.count),
         n_clients=first.n_clients,
     )

@@ -1,4 +1,8 @@
-"""What a server can ask its clients for, and what an answer consists of."""
+"""What a server can ask its clients for, and what an answer consists of.
+
+Every request may name a feature map that rows go through, and the `columns` that the
+server wants: a client that has them in another order rearranges its rows.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +12,7 @@ from numpy.typing import NDArray
 
 from .._text import human_bytes
 from .._types import Array
+from ..data.names import Columns
 from ..data.schema import Schema
 from ..features import FeatureMap
 from ..privacy.curator import ReleaseRequest
@@ -58,6 +63,7 @@ class AskStatistics:
 
     wire_dtype: str = "float64"
     feature_map: FeatureMap | None = None
+    columns: Columns | None = None
 
     task: ClassVar[str] = "statistics"
 
@@ -67,6 +73,7 @@ class AskColumns:
     """Weight, means and variances of the columns, on which a feature map depends."""
 
     feature_map: FeatureMap | None = None
+    columns: Columns | None = None
 
     task: ClassVar[str] = "columns"
 
@@ -78,6 +85,7 @@ class AskOpening:
     mode: str
     limits: Limits = Limits()
     feature_map: FeatureMap | None = None
+    columns: Columns | None = None
 
     task: ClassVar[str] = "opening"
 
@@ -94,6 +102,7 @@ class AskProduct:
 
     vectors: Array
     feature_map: FeatureMap | None = None
+    columns: Columns | None = None
 
     task: ClassVar[str] = "product"
 
@@ -104,6 +113,7 @@ class AskRelease:
 
     release: ReleaseRequest
     feature_map: FeatureMap | None = None
+    columns: Columns | None = None
 
     task: ClassVar[str] = "release"
 
@@ -113,8 +123,8 @@ class AskEvaluation:
     """Error and R² of a model on the evaluation rows."""
 
     model: RidgeModel
-    feature_hash: object = None
     feature_map: FeatureMap | None = None
+    columns: Columns | None = None
 
     task: ClassVar[str] = "evaluation"
 
@@ -124,8 +134,8 @@ class AskLosses:
     """Errors of the models of all other clients on the training rows."""
 
     models: HeldOut
-    feature_hash: object = None
     feature_map: FeatureMap | None = None
+    columns: Columns | None = None
 
     task: ClassVar[str] = "losses"
 

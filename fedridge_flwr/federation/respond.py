@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .._text import counted
+from ..data.names import Columns
 from ..data.rows import Rows, as_numbers, check_rows
-from ..data.schema import hash_names
 from ..errors import DataError, PrivacyError, ProtocolError
 from ..features import ColumnMoments, FeatureMap, check_allowed, map_rows
 from ..multiround import Opening, centred_product
@@ -110,14 +110,12 @@ def respond(
     X, y, weight = load()
     if request.task == AskRelease.task:
         return _release(request, (X, y, weight), guards)
-    rows = check_rows(X, y, weight)
+    rows = check_rows(X, y, weight).arranged(request.columns)
     guards.check_rows(rows)
     if request.task != AskProduct.task:
         _log_map(rows, request.feature_map)
     if request.task == AskEvaluation.task:
         return _evaluation(request, rows, (X, y, weight))
-    if request.task == AskLosses.task:
-        _check_names(request, rows)
     answer: Answer | Losses = _ANSWERS[request.task](
         request, _mapped(rows, request.feature_map)
     )
@@ -174,7 +172,7 @@ def _release(request: Any, raw: RawRows, guards: Guards) -> Answer:
     """Return a private release, which counts as one example."""
     X, y, weight = raw
     # An error about one record would reveal that it is there.
-    rows = check_rows(as_numbers(X), as_numbers(y), weight)
+    rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)
     _log_map(rows, request.feature_map)
     rows = _mapped(rows, request.feature_map)
     found = guards.curator.answer(request.release, rows)  # type: ignore[union-attr]
@@ -182,8 +180,8 @@ def _release(request: Any, raw: RawRows, guards: Guards) -> Answer:
 
 
 def _evaluation(request: Any, rows: Rows, raw: RawRows) -> Evaluation:
-    _check_names(request, rows)
     model: RidgeModel = request.model
+    model.features, model.targets = request.columns or Columns()
     if request.feature_map is not None:
         model = model.with_feature_map(request.feature_map, rows.n_features)
     return model.evaluate(*raw)
@@ -200,12 +198,6 @@ _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
     AskProduct.task: _product,
     AskLosses.task: _losses,
 }
-
-
-def _check_names(request: Any, rows: Rows) -> None:
-    own = hash_names(rows.feature_names)
-    if own is not None and request.feature_hash not in (None, own):
-        raise DataError("the model has other feature names, or another order.")
 
 
 def _check_width(rows: Rows) -> None:

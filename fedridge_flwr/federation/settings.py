@@ -47,6 +47,7 @@ class FitSettings:
     max_bytes: int = 8_000_000
     feature_map: FeatureMap | None = None
     screen: str = "report"
+    unnamed: str = "refuse"
 
     selection: str | None = field(init=False)
     """How alpha is chosen: "clients", "server", "gcv", with privacy "noise", or not."""
@@ -86,6 +87,7 @@ class FitSettings:
                 f"{self.tol!r}."
             )
         check_choice("screen", self.screen, SCREENS)
+        check_choice("unnamed", self.unnamed, ("refuse", "accept"))
         if isinstance(self.feature_names, str):
             raise FedRidgeError("feature_names must be a sequence of names, not text.")
         if self.privacy is not None:
@@ -128,7 +130,9 @@ class FitSettings:
             "limits": Limits(max_bytes=self.max_bytes),
             "map_needs_data": needs_data,
             "rounds": rounds if self.privacy is None else self.privacy.rounds,
-            "schema": None if names is None else Schema(len(names), 1, tuple(names)),
+            "schema": None
+            if names is None
+            else Schema.of(len(names), feature_names=names),
             "screens": screens,
             "excludes": excludes,
             "keeps_parts": excludes or choice in ("clients", "server"),

@@ -187,7 +187,7 @@ class StrategyBase:
         result = _fitted(self._run.result)
         gathered = result.gathered
         # The arrays of the model are on mapped columns.
-        return AskEvaluation(self.model_, gathered.feature_hash, gathered.feature_map)
+        return AskEvaluation(self.model_, gathered.feature_map, gathered.wanted)
 
     def _finish_evaluation(
         self, answers: Answers, up: int, down: int, began: float

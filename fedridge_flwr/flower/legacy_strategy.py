@@ -220,6 +220,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         max_rounds: int = 500,
         max_bytes: int = 8_000_000,
         screen: str = "report",
+        unnamed: str = "refuse",
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         initial_parameters: Parameters | None = None,

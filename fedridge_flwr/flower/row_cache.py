@@ -34,7 +34,8 @@ def cached_rows(
     size = sum(each for each in sizes if each is not None)
     if None in sizes or size > LARGEST_CACHE:
         return rows
-    X, y, weight = (None if part is None else part.copy() for part in rows)
+    # Arrow tables have no copy, and nobody can change them.
+    X, y, weight = (part.copy() if hasattr(part, "copy") else part for part in rows)
     with _lock:
         _kept[place] = fit, (X, y, weight), size
         while sum(kept for *_, kept in _kept.values()) > LARGEST_CACHE:

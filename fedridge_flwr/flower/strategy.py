@@ -109,6 +109,10 @@ class FedRidge(StrategyBase, Strategy):
         ``report_.suspects`` and changes nothing. "exclude" leaves them out, as long as
         they are a minority, and keeps the statistics of every client to do so. Not
         available with privacy.
+    unnamed : {"refuse", "accept"}
+        What to do with clients whose columns have no names (bare arrays) where others,
+        or `feature_names`, have: nobody can tell whether their columns are in order.
+        "accept" takes it for granted, and ``report_.unverified`` names them.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -197,6 +201,7 @@ class FedRidge(StrategyBase, Strategy):
         max_rounds: int = 500,
         max_bytes: int = 8_000_000,
         screen: str = "report",
+        unnamed: str = "refuse",
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:

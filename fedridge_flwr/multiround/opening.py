@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .._checks import check_numbers
 from .._types import Array
+from ..data.names import Columns
 from ..data.rows import Rows
 from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
@@ -151,6 +152,25 @@ class Opening(HasSchema):
         """Return weight, means and sums of squared deviations of all columns."""
         return self.moments.weight, self.moments.means, self.moments.variances
 
+    def arranged(self, wanted: Columns) -> Opening:
+        """Return the same opening with the columns in the order that is wanted."""
+        places, d, factor = self.schema.places_of(wanted), self.n_features, self.factor
+        moments = self.moments
+        if factor is not None:
+            order = np.argsort(places[:d])[factor.order].astype(factor.order.dtype)
+            factor = replace(factor, order=order)
+        return replace(
+            self,
+            moments=FirstMoments(
+                moments.weight,
+                moments.means[places],
+                moments.variances[places],
+                moments.moment[np.ix_(places[:d], places[d:] - d)],
+            ),
+            schema=self.schema.arranged(wanted),
+            factor=factor,
+        )
+
     @classmethod
     def from_rows(cls, rows: Rows, *, factor: bool = True) -> Opening:
         """Return the opening of rows, with or without a factor."""
@@ -247,6 +267,11 @@ class Openings(HasSchema):
         """Return what is known of both."""
         self.schema = self.schema.with_names_of(other.schema)
         self.count += other.count
+        return self
+
+    def arranged(self, wanted: Columns) -> Openings:
+        """Take the columns in the order that is wanted."""
+        self.schema = self.schema.arranged(wanted)
         return self
 
     def total(self) -> Openings:

@@ -166,7 +166,7 @@ class System:
         intercepts = means - self.means[:d] @ solution if self.fit_intercept else None
         coef, intercept = sklearn_shapes(solution, intercepts)
         openings = self.openings.values()
-        names = [each.feature_names for each in openings if each.feature_names]
+        names = [each.schema.features for each in openings if each.schema.features]
         return RidgeModel(
             coef=coef,
             intercept=intercept,

@@ -134,7 +134,7 @@ def solve_private(
         intercept=intercept,
         alpha=alpha,
         fit_intercept=fit_intercept,
-        feature_names=stats.feature_names,
+        feature_names=stats.schema.features,
         n_rows=None if equations.count is None else round(equations.count),
         n_clients=stats.n_clients,
         r2=_noisy_r2(stats, equations, coef),

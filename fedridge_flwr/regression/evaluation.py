@@ -9,6 +9,7 @@ import numpy as np
 
 from .._text import counted
 from .._types import Array
+from ..data.names import Columns
 from ..data.rows import Block, Rows, check_rows
 from ..errors import DataError
 from ..features import map_rows
@@ -34,7 +35,8 @@ def errors_on(
         raise DataError("there are no rows to evaluate on.")
     if rows.weight is not None and not rows.weight.any():
         raise DataError("sample_weight is zero for every row to evaluate on.")
-    model._check_columns(X, rows.n_features)
+    model._check_width(rows.n_features)
+    rows = rows.arranged(Columns(model.features, model.targets))
     targets = len(np.atleast_2d(model.coef_))
     if rows.n_targets != targets:
         raise DataError(

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._types import Array
-from ..data.rows import finite_block
+from ..data.names import Names
+from ..data.rows import named_block, places_of
 from ..errors import DataError, FedRidgeError
 from ..features import FeatureMap, GaussianProjection
 from .evaluation import Evaluation, errors_on
@@ -42,8 +44,10 @@ class RidgeModel:
         Whether the intercept was fitted.
     standardize : bool
         Whether the penalty was on the coefficients of standardised features.
-    feature_names : sequence of str, optional
-        Names of the columns that `predict` takes.
+    feature_names : sequence of str or Names, optional
+        Names of the columns that `predict` takes, or their hashes.
+    target_names : sequence of str or Names, optional
+        The same of the targets.
     alpha_chosen_by : str, optional
         How alpha was chosen.
     feature_map : FeatureMap, optional
@@ -64,8 +68,9 @@ class RidgeModel:
         The penalty used.
     alpha_chosen_by : str or None
         How it was chosen, if it was not given.
-    feature_names_in_ : ndarray of str
-        Names of the columns that `predict` takes; only set if they are known.
+    features, targets : Names or None
+        What is known of the names of columns and targets; hashes, where clients do not
+        share the names. `predict` compares the columns of a data frame with them.
     feature_map : FeatureMap or None
         Map of the raw columns, which `predict` applies.
     map_fingerprint : str or None
@@ -104,7 +109,8 @@ class RidgeModel:
         alpha: float,
         fit_intercept: bool = True,
         standardize: bool = False,
-        feature_names: Sequence[str] | None = None,
+        feature_names: Sequence[str] | Names | None = None,
+        target_names: Sequence[str] | Names | None = None,
         n_rows: int | None = 0,
         n_clients: int = 0,
         condition: float | None = None,
@@ -129,10 +135,16 @@ class RidgeModel:
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint
-        if feature_names is not None:
-            self.feature_names_in_ = np.asarray(feature_names, dtype=object)
+        self.features, self.targets = Names.of(feature_names), Names.of(target_names)
         if feature_map is not None:
             self._set_map(feature_map, n_features_in)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns that `predict` takes; only there if they are known."""
+        if self.features is None or self.features.known is None:
+            raise AttributeError("the names of the columns are not known.")
+        return np.asarray(self.features.known, dtype=object)
 
     @property
     def n_features_in_(self) -> int:
@@ -213,9 +225,8 @@ class RidgeModel:
         if self.feature_map is not None:
             raise FedRidgeError("the model has a feature map already.")
         model = copy.copy(self)
-        vars(model).pop("feature_names_in_", None)
         if feature_names is not None:
-            model.feature_names_in_ = np.asarray(feature_names, dtype=object)
+            model.features = Names.of(feature_names)
         model._set_map(feature_map, n_features_in)
         return model
 
@@ -231,7 +242,7 @@ class RidgeModel:
                 f"{feature_map.kind} makes {made} columns of {n_features_in}, but the "
                 f"model has coefficients of {needed}."
             )
-        names = getattr(self, "feature_names_in_", None)
+        names = None if self.features is None else self.features.known
         if names is not None and len(names) != n_features_in:
             raise FedRidgeError(f"{len(names)} names for {n_features_in} raw columns.")
         fingerprint = feature_map.fingerprint(n_features_in)
@@ -252,7 +263,8 @@ class RidgeModel:
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n, d)
-            Features, in the order of the fit; raw columns, where there is a map.
+            Features; raw columns, where there is a map. Columns of a data frame may
+            be in any order if the model knows their names, or only the hashes of them.
 
         Returns
         -------
@@ -262,8 +274,8 @@ class RidgeModel:
         Raises
         ------
         DataError
-            If X has another number of columns or, as a data frame, other names or
-            another order, or NaN or infinite values.
+            If X has another number of columns or, as a data frame, other names, or
+            NaN or infinite values.
 
         Examples
         --------
@@ -272,8 +284,11 @@ class RidgeModel:
         >>> solve(stats, alpha=0.0).predict([[2.0], [10.0]]).round(6)
         array([ 5., 21.])
         """
-        block = finite_block(X)
-        self._check_columns(X, block.shape[1])
+        block, names = named_block(X)
+        self._check_width(block.shape[1])
+        places = places_of("X", names, self.features)
+        if places is not None:
+            block = block[:, places]
         if self.feature_map is None:
             return np.asarray(block @ self.coef_.T + self.intercept_)
         n_rows, d = block.shape
@@ -356,7 +371,7 @@ class RidgeModel:
         constant = np.where(error > 0, 0.0, 1.0)
         return float(np.mean(np.where(spread > 0, r2, constant)))
 
-    def _check_columns(self, X: Any, n_features: int) -> None:
+    def _check_width(self, n_features: int) -> None:
         if n_features != self.n_features_in_:
             missing = ""
             if self.feature_map is None and self.map_fingerprint is not None:
@@ -367,18 +382,6 @@ class RidgeModel:
             raise DataError(
                 f"X has {n_features} features, but the model was fitted with "
                 f"{self.n_features_in_}{missing}."
-            )
-        columns = getattr(X, "columns", None)
-        known = getattr(self, "feature_names_in_", None)
-        if columns is None or known is None:
-            return
-        other = [j for j, name in enumerate(known) if name != columns[j]]
-        if other:
-            raise DataError(
-                "the columns of X are not those of the fit, in the same order: "
-                "see {columns}.",
-                other,
-                [str(column) for column in columns],
             )
 
     # ---- look -----------------------------------------------------------------

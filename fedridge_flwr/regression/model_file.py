@@ -12,6 +12,7 @@ import numpy as np
 from .._checks import check_alpha, check_flag, check_whole, must_be
 from .._files import read_file, strict_json
 from .._types import Array
+from ..data.names import Names
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 
@@ -25,7 +26,6 @@ _VERSION = 1
 
 def write_model(model: RidgeModel, path: Path) -> None:
     """Write a model; missing folders are made."""
-    names = getattr(model, "feature_names_in_", None)
     content = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -34,7 +34,7 @@ def write_model(model: RidgeModel, path: Path) -> None:
         "alpha": model.alpha_,
         "fit_intercept": model.fit_intercept,
         "standardize": model.standardize,
-        "feature_names": None if names is None else names.tolist(),
+        "feature_names": _known(model.features),
         "n_rows": model.n_rows_,
         "n_clients": model.n_clients_,
         "condition": model.condition_,
@@ -47,6 +47,16 @@ def write_model(model: RidgeModel, path: Path) -> None:
     if model.feature_map is not None:
         content["feature_map"] = model.feature_map.content()
         content["n_features_in"] = model.n_features_in_
+    for key in ("features", "targets"):
+        known: Names | None = getattr(model, key)
+        if known is not None:
+            content[key] = {
+                "hash": known.hash,
+                "sorted_hash": known.sorted_hash,
+                "order": list(known.order),
+            }
+    if _known(model.targets):
+        content["target_names"] = _known(model.targets)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
@@ -95,10 +105,21 @@ def _parameters(content: dict[str, Any]) -> dict[str, Any]:
         n_columns = _count("n_features_in", content["n_features_in"])
         found["n_features_in"] = n_columns
         found["feature_map"] = FeatureMap.from_json(json.dumps(content["feature_map"]))
-    names = found["feature_names"]
-    if names is not None and len(names) != n_columns:
-        raise ValueError(f"{len(names)} names for {n_columns} features")
+    widths = {"feature": n_columns, "target": 1 if coef.ndim == 1 else len(coef)}
+    for noun, width in widths.items():
+        key, hashes = f"{noun}_names", found.pop(f"{noun}s")
+        names = Names.of(found[key])
+        if hashes is not None:
+            names = hashes.with_known(names and names.known)
+        for told in () if names is None else (names.order, names.known):
+            if told and len(told) != width:
+                raise ValueError(f"{len(told)} names for {width} {noun}s")
+        found[key] = names
     return found
+
+
+def _known(names: Names | None) -> list[str] | None:
+    return None if names is None or names.known is None else list(names.known)
 
 
 def _numbers(name: str, value: Any, depth: int = 2) -> Array:
@@ -141,6 +162,17 @@ def _names(name: str, value: Any) -> list[str]:
     return [_text(name, each) for each in value]
 
 
+def _hashes(name: str, value: Any) -> Names:
+    """Return names of columns, or what stands for them."""
+    if not isinstance(value, dict):
+        raise must_be(name, "names of columns", value)
+    order = value.get("order")
+    if not isinstance(order, list) or sorted(order) != list(range(len(order))):
+        raise must_be(f"{name} order", "each place once", order)
+    digest, in_order = (_text(f"{name} hash", value.get(key)) for key in _DIGESTS)
+    return Names(digest, in_order, tuple(order))
+
+
 def _privacy(name: str, value: Any) -> dict[str, Any]:
     """Return a privacy report that has all that a summary shows of it."""
     if not isinstance(value, dict):
@@ -156,7 +188,11 @@ def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     return lambda name, value: None if value is None else read(name, value)
 
 
-_LATER_KEYS = ("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map")
+_DIGESTS = ("hash", "sorted_hash")
+_LATER_KEYS = (
+    *("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map"),
+    *("target_names", "features", "targets"),
+)
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "coef": _numbers,
     "intercept": _numbers,
@@ -164,6 +200,9 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "fit_intercept": check_flag,
     "standardize": check_flag,
     "feature_names": _optional(_names),
+    "target_names": _optional(_names),
+    "features": _optional(_hashes),
+    "targets": _optional(_hashes),
     "n_rows": _optional(_count),
     "n_clients": _count,
     "condition": _optional(_number),

@@ -11,11 +11,12 @@ import numpy as np
 
 from .._text import counted
 from .._types import Array
+from ..data.names import Columns, Names
 from ..data.rows import Rows, check_rows
 from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
 from ..features import FeatureMap, map_rows
-from ..linalg.packed import diagonal_positions, from_upper
+from ..linalg.packed import diagonal_positions, from_upper, upper_triangle
 from .moments import Moments, RunningTotal, check_mergeable, moments_of, remove
 from .validity import (
     check_count,
@@ -309,8 +310,20 @@ class SufficientStatistics(HasSchema):
         >>> stats.with_feature_names(["age", "bmi"]).feature_names
         ('age', 'bmi')
         """
-        schema = replace(self.schema, feature_names=tuple(names))
-        return replace(self, schema=schema)
+        known, features = tuple(names), self.schema.features
+        named = Names.of(known) if features is None else features.with_known(known)
+        return replace(self, schema=replace(self.schema, features=named))
+
+    def arranged(self, wanted: Columns) -> SufficientStatistics:
+        """Return the same statistics with the columns in the order that is wanted."""
+        places, low = self.schema.places_of(wanted), self.means_low
+        return replace(
+            self,
+            means=self.means[places],
+            means_low=None if low is None else low[places],
+            triangle=upper_triangle(self.comoment[np.ix_(places, places)]),
+            schema=self.schema.arranged(wanted),
+        )
 
     # ---- views ----------------------------------------------------------------
 
@@ -434,7 +447,7 @@ class SufficientStatistics(HasSchema):
         >>> (back.to_array() == stats.to_array()).all().item()
         True
         """
-        columns = Schema(n_features, n_targets, **schema)
+        columns = Schema.of(n_features, n_targets, **schema)
         return cls.unpack(array, columns, count, rounding)
 
     @classmethod

@@ -207,14 +207,15 @@ def test_one_number_is_the_weight_of_every_row():
     assert_same_statistics(from_data(X, y, 2.5), from_data(X, y, np.full(40, 2.5)))
 
 
-def test_names_come_from_frames_with_text_labels_only():
+def test_names_come_from_all_labels_but_positions():
     pd = pytest.importorskip("pandas")
     X, y = whole_numbers()
     assert from_data(pd.DataFrame(X, columns=list("abcd")), y).feature_names == (
         *"abcd",
     )
     assert from_data(pd.DataFrame(X), y).feature_names is None
-    assert from_data(pd.DataFrame(X, columns=["a", "b", 2, 3]), y).feature_names is None
+    mixed = pd.DataFrame(X, columns=["a", ("b", 1), 2, 3.5])
+    assert from_data(mixed, y).feature_names == ("a", "b / 1", "2", "3.5")
     assert from_data(X, y).feature_names is None
 
 

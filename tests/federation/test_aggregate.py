@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 from fits import aggregate
 from generators import assert_same_statistics, linear_rows, relative_error
@@ -10,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedridge_flwr import PlainStatistics, SufficientStatistics, solve
-from fedridge_flwr.data.schema import hash_names
+from fedridge_flwr.data.names import Columns, Names, hash_names
 
 
 def part(seed=0, n=5, d=2, t=None, names=None, share=True):
@@ -26,6 +30,14 @@ def part(seed=0, n=5, d=2, t=None, names=None, share=True):
         feature_names=names if share else None,
         feature_hash=hash_names(names),
     )
+
+
+def hidden(stats):
+    """Return the same statistics with the hashes of names instead of names."""
+    schema = stats.schema
+    columns = (names and names.hidden for names in schema.columns)
+    features, targets = columns
+    return replace(stats, schema=replace(schema, features=features, targets=targets))
 
 
 def plain(stats):
@@ -85,26 +97,79 @@ def test_of_two_schemas_with_as_many_clients_the_one_with_more_rows_wins():
         )
 
 
-def test_of_two_sets_of_names_that_of_most_clients_wins():
-    names, other = ["a", "b"], ["b", "a"]
-    parts = [part(0, names=other), part(1, names=names), part(2, names=names)]
+@pytest.mark.parametrize("share", [True, False])
+def test_of_two_sets_of_names_that_of_most_clients_wins(share):
+    names, other = ["a", "b"], ["b", "c"]
+    parts = [part(k, names=each) for k, each in enumerate([other, names, names])]
+    if not share:
+        parts = [hidden(each) for each in parts]
     fold, total = folded(parts)
-    assert total.feature_names == ("a", "b")
+    assert total.feature_names == (("a", "b") if share else None)
     assert_same_statistics(total, parts[1] + parts[2])
     assert set(fold.failures) == {"c0"}
-    assert "other feature names, or another order" in fold.failures["c0"]
-    assert "2 other clients" in fold.failures["c0"]
-    for name in names:
-        assert f"'{name}'" not in fold.failures["c0"]
+    if share:
+        assert fold.failures["c0"] == "has 'c' where 2 other clients have 'a'"
+    else:
+        assert "other feature names than 2 other clients" in fold.failures["c0"]
 
 
-def test_clients_without_names_go_with_any_names():
+@given(
+    orders=st.lists(st.permutations("abcd"), min_size=1, max_size=6),
+    share=st.booleans(),
+    targets=st.lists(st.permutations("uv"), min_size=6, max_size=6),
+    keep=st.booleans(),
+)
+def test_columns_in_any_order_are_added_up_by_their_names(orders, share, targets, keep):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 4)), columns=[*"abcd"])
+    Y = pd.DataFrame({"u": X.a + X.b**2, "v": X.c * X.d})
+    ends = [60 * k // len(orders) for k in range(len(orders) + 1)]
+    parts = []
+    for k, order in enumerate(orders):
+        rows = slice(ends[k], ends[k + 1])
+        own = SufficientStatistics.from_data(
+            X[list(order)][rows], Y[list(targets[k])][rows]
+        )
+        parts.append(own if share else hidden(own))
+    fold, total = folded(parts, cv="server" if keep else None)
+    assert not fold.failures
+    votes = Counter(map(tuple, orders))
+    winners = [order for order in votes if votes[order] == max(votes.values())]
+    order = list(winners[0]) if len(winners) == 1 else sorted("abcd")
+    assert total.schema.features == Names.of(order)
+    wanted = Y[list(total.target_names)] if share else None
+    if wanted is not None:
+        assert total.feature_names == tuple(order)
+        pooled = SufficientStatistics.from_data(X[order], wanted)
+        np.testing.assert_allclose(total.comoment, pooled.comoment, atol=1e-12)
+        np.testing.assert_allclose(total.means, pooled.means, atol=1e-14)
+    # What is kept of single clients is in the same order.
+    for each in fold.parts.values():
+        assert each.schema.mismatch(total.schema) is None
+    if fold.parts:
+        assert_same_statistics(sum(fold.parts.values()), total)
+
+
+def test_bare_arrays_do_not_join_named_columns_unless_that_is_accepted():
     named, others = part(1, names=["a", "b"]), part(3, names=["x", "y"], n=2)
-    parts = [part(0), named, part(2), others]
+    parts = [part(0), named, part(2, names=["a", "b"]), others]
     fold, total = folded(parts)
-    assert_same_statistics(total, parts[1] + parts[0] + parts[2])
+    assert_same_statistics(total, parts[1] + parts[2])
+    assert set(fold.failures) == {"c0", "c3"}
+    assert 'unnamed="accept"' in fold.failures["c0"]
+    assert fold.unverified == []
+    fold, total = folded(parts, unnamed="accept")
+    assert_same_statistics(total, parts[0] + parts[1] + parts[2])
     assert total.feature_names == ("a", "b")
     assert set(fold.failures) == {"c3"}
+    assert fold.unverified == ["c0"]
+
+
+def test_named_columns_do_not_join_more_bare_arrays():
+    parts = [part(0), part(1), part(2, names=["a", "b"])]
+    fold, total = folded(parts)
+    assert_same_statistics(total, parts[0] + parts[1])
+    assert "has feature names, and 2 other clients have none" in fold.failures["c2"]
+    assert fold.rows_left_out == 5
 
 
 def test_names_and_their_hash_are_the_same_schema():
@@ -176,12 +241,24 @@ def test_a_server_that_knows_the_names_refuses_others_at_once():
     fold.add("unnamed", part(1))
     fold.add("swapped", part(2, names=["b", "a"]))
     fold.add("wide", part(3, d=3))
-    assert fold.failures == {
-        "swapped": "has other feature names, or another order, than the server expects",
-        "wide": "has 3 features where the server expects 2",
-    }
-    assert fold.result().count == 10
-    assert fold.participants == ["right", "unnamed"]
+    fold.add("other", part(4, names=["a", "c"]))
+    assert set(fold.failures) == {"unnamed", "wide", "other"}
+    assert "no feature names (a bare array)" in fold.failures["unnamed"]
+    assert fold.failures["wide"] == "has 3 features where the server expects 2"
+    assert fold.failures["other"] == "has other feature names than the server"
+    total = fold.result()
+    assert fold.participants == ["right", "swapped"]
+    assert total.feature_names == ("a", "b")
+    swapped = part(2).arranged(Columns())  # the same rows without names
+    expected = part(0).comoment + swapped.comoment[np.ix_([1, 0, 2], [1, 0, 2])]
+    within = total.comoment - _between(part(0), swapped, [1, 0, 2])
+    np.testing.assert_allclose(within, expected, rtol=1e-12)
+
+
+def _between(first, second, places):
+    delta = second.means[places] - first.means
+    weight = first.total_weight * second.total_weight
+    return np.outer(delta, delta) * weight / (first.total_weight + second.total_weight)
 
 
 def test_what_the_server_expects_wins_against_the_majority():

@@ -359,7 +359,7 @@ def test_plain_clients_are_taken_only_where_their_numbers_suffice():
 
 def test_the_names_a_server_expects_are_checked_and_kept():
     names = ["a", "b", "c", "d"]
-    fit = begin(feature_names=names)
+    fit = begin(feature_names=names, unnamed="accept")
     fit.round.into.add("narrow", stats_of(d=3))
     fit.round.into.add("unnamed", stats_of(d=4))
     assert "expects 4" in fit.round.into.failures["narrow"]

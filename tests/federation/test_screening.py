@@ -410,7 +410,7 @@ def test_too_few_left_is_an_error_that_says_why():
 def test_names_are_used_where_the_server_knows_them():
     parts, names = poisoned("mean shifted by 1e3 sd"), ["a", "b", "c", "d"]
     assert "its column 1 is" in fitted(parts).report.suspects["3"]
-    named = fitted(parts, feature_names=names)
+    named = fitted(parts, feature_names=names, unnamed="accept")
     assert "its column 1 ('b') is" in named.report.suspects["3"]
     label = poisoned("labels scaled by 1e6")
     assert "its target 0 is" in fitted(label).report.suspects["3"]

@@ -231,7 +231,7 @@ def test_clients_with_other_columns_do_not_agree_on_a_map():
     )
     fit(strategy, grid)
     assert strategy.report_.failures == {
-        "1002": "has 3 columns where most clients have 6"
+        "1002": "its columns are not those of 4 other clients: 3 features against 6"
     }
     close_to_pooled_projection(strategy.model_)
 
@@ -301,6 +301,7 @@ def test_names_of_raw_columns_with_private_maps():
         feature_map=GaussianProjection(2),
         privacy=privacy,
         feature_names=names,
+        unnamed="accept",
         min_available_nodes=K,
     )
     fit(strategy, InProcessGrid.of_app(NATIVE, K))
@@ -378,8 +379,10 @@ def test_the_model_takes_raw_columns_wherever_it_goes(tmp_path):
         X @ model.coef_original_ + model.intercept_, expected, rtol=1e-10
     )
     assert "projection" in model.summary()
-    with pytest.raises(FedRidgeError, match="columns of X are not those of the fit"):
-        model.predict(pandas.DataFrame(X, columns=names[::-1]))
+    swapped = pandas.DataFrame(X, columns=names)[names[::-1]]
+    np.testing.assert_array_equal(model.predict(swapped), expected)
+    with pytest.raises(FedRidgeError, match="'column 0' is missing"):
+        model.predict(swapped.rename(columns={"column 0": "another"}))
 
 
 @pytest.mark.parametrize("app", [NATIVE, NUMPY], ids=["message", "numpy"])

@@ -331,13 +331,17 @@ def test_evaluation_checks_the_names_of_the_columns():
     def load_odd(context: Any) -> Any:
         X, y = load_data(context)
         odd = context.node_config["partition-id"] == 1
-        return pandas.DataFrame(X, columns=names[::-1] if odd else names), y
+        table = pandas.DataFrame(X, columns=names)
+        odder = context.node_config["partition-id"] == 2
+        if odder:
+            return table.rename(columns={"x0": "another"}), y
+        return table[names[::-1]] if odd else table, y
 
     strategy = FedRidge(
         0.7, mode="refine", min_available_nodes=K, fraction_evaluate=1.0
     )
     fit(strategy, InProcessGrid.of_app(ridge_client_app(load, load_odd), K))
-    assert list(strategy.report_.evaluation_failures) == ["1001"]
+    assert list(strategy.report_.evaluation_failures) == ["1002"]
 
 
 def test_the_older_driver_is_told_how_many_rounds_to_give(caplog):

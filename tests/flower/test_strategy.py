@@ -433,12 +433,15 @@ def test_a_schema_known_to_the_server_names_the_model_and_is_enforced() -> None:
     def load(context: Any) -> Any:
         X, y = load_data(context)
         k = int(context.node_config["partition-id"])
-        return pd.DataFrame(X, columns=names if k else names[::-1]), y
+        return pd.DataFrame(X, columns=names if k else ["g0", *names[1:]]), y
 
     strategy = FedRidge(min_available_nodes=3, feature_names=names)
     strategy.start(InProcessGrid.of_app(ridge_client_app(load), 3))
     assert list(strategy.model_.feature_names_in_) == names
-    assert "feature names" in strategy.report_.failures["1000"]
+    assert strategy.report_.failures["1000"] == (
+        "X has other columns than the fit: column 0 is not among them, and 'f0' is "
+        "missing."
+    )
     assert "f3" in strategy.model_.summary()
 
 
@@ -500,11 +503,11 @@ def test_clients_with_other_columns_do_not_evaluate_either() -> None:
     def load(context: Any) -> Any:
         X, y = load_data(context)
         k = int(context.node_config["partition-id"])
-        return pd.DataFrame(X, columns=names if k else names[::-1]), y
+        return pd.DataFrame(X, columns=names if k else ["g0", *names[1:]]), y
 
     strategy = FedRidge(min_available_nodes=3, fraction_evaluate=1.0)
     strategy.start(InProcessGrid.of_app(ridge_client_app(load), 3))
-    assert "other feature names" in strategy.report_.evaluation_failures["1000"]
+    assert "other columns than the fit" in strategy.report_.evaluation_failures["1000"]
     assert strategy.report_.evaluation is not None
     assert strategy.report_.evaluation["num-examples"] == 16 + 17
 

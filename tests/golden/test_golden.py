@@ -114,7 +114,9 @@ def close(found: np.ndarray, wanted: np.ndarray, rtol: float, where: str) -> Non
 
 
 # The name of a fit in several rounds, which 0.1.0 neither sends nor reads.
-NEW_FIELD = "fedridge-fit"
+NEW_FIELDS = ("fedridge-fit",)
+# Every request says in which order columns are wanted, as soon as that is known.
+ORDER_FIELDS = ("-hash", "-order")
 
 
 def fields_of(content: RecordDict) -> dict[str, Any]:
@@ -124,7 +126,7 @@ def fields_of(content: RecordDict) -> dict[str, Any]:
         f"{key}/{name}": plain(value)
         for key, record in records.items()
         for name, value in record.items()
-        if name != NEW_FIELD
+        if name not in NEW_FIELDS
     }
 
 
@@ -197,6 +199,9 @@ def test_questions_are_those_that_clients_of_0_1_0_know(name: str) -> None:
         assert now.metadata.message_type == then.metadata.message_type
         assert set(now.content) == set(then.content)
         fields, wanted = fields_of(now.content), fields_of(then.content)
+        for key in set(fields) - set(wanted):  # 0.1.0 does not read them
+            assert key.endswith(ORDER_FIELDS)
+            del fields[key]
         agree(without_release(fields), without_release(wanted), EXACT)
         assert set(fields) == set(wanted)
         same_arrays(now.content, then.content, tolerance(scenario))
@@ -331,7 +336,9 @@ def test_reports_of_0_1_0_are_read(file: Path) -> None:
 def test_models_are_written_as_0_1_0_reads_them(name: str, tmp_path: Path) -> None:
     file = FILES / f"model-{name}.json"
     RidgeModel.load(file).save(tmp_path / "model.json")
-    assert read(tmp_path / "model.json") == read(file)
+    written = read(tmp_path / "model.json")
+    written.pop("features", None)  # hashes of names, which 0.1.0 does not look for
+    assert written == read(file)
 
 
 @pytest.mark.parametrize("name", REPORTS)

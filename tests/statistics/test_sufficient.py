@@ -21,7 +21,7 @@ from scipy import sparse
 
 from fedridge_flwr import StatisticsError, SufficientStatistics, solve
 from fedridge_flwr.data import rows
-from fedridge_flwr.data.schema import hash_names
+from fedridge_flwr.data.names import hash_names
 from fedridge_flwr.linalg.packed import packed_length
 
 from_data = SufficientStatistics.from_data
@@ -363,7 +363,6 @@ def test_a_numpy_row_count_makes_a_model_that_can_be_saved(tmp_path):
 
 
 def test_the_names_hash_depends_on_names_and_on_their_order_only():
-    assert hash_names(None) is None
     assert hash_names(["a", "b"]) == hash_names(("a", "b"))
     different = [["a", "b"], ["b", "a"], ["ab"], ["a", "b", ""], ['a", "b'], ["ä", "b"]]
     assert len({hash_names(names) for names in different}) == len(different)
@@ -538,15 +537,10 @@ def test_another_number_of_targets_is_refused():
 
 
 def test_other_names_are_refused_and_told():
-    with pytest.raises(
-        StatisticsError, match=r"only here \['bmi'\], only there \['height'\]"
-    ):
+    with pytest.raises(StatisticsError, match="only here 'bmi', only there 'height'"):
         named(["age", "bmi"]) + named(["age", "height"])
     with pytest.raises(StatisticsError, match="same feature names in another order"):
         named(["age", "bmi"]) + named(["bmi", "age"])
-    with pytest.raises(StatisticsError, match="other feature names") as caught:
-        named(["a", "a", "b"]) + named(["a", "b", "b"])
-    assert "[] against []" not in str(caught.value)
 
 
 def test_names_known_by_hash_only_are_compared_too():

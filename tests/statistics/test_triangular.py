@@ -393,7 +393,7 @@ def test_without_a_count_the_weight_is_one():
     assert from_trapezoid(HEAD, ORDER, FACTOR, Schema(4)).count == 3
     with pytest.raises(StatisticsError, match=r"2\.5 is not a whole number"):
         from_trapezoid(changed(HEAD, 0, 2.5), ORDER, FACTOR, Schema(4))
-    named = from_trapezoid(HEAD, ORDER, FACTOR, Schema(4, 1, tuple("abcd")))
+    named = from_trapezoid(HEAD, ORDER, FACTOR, Schema.of(4, feature_names="abcd"))
     assert named.feature_names == ("a", "b", "c", "d")
 
 

@@ -1,15 +1,13 @@
 """Answers as Flower records, and back; whatever arrives is checked before use."""
 
-import json
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from ..._files import strict_json
 from ..._types import Array
 from ...data.schema import Schema
 from ...errors import ProtocolError, StatisticsError
@@ -35,12 +33,11 @@ from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
-from .request_records import FEATURE_HASH_KEY, MAP_KEY, PROTOCOL, PROTOCOL_KEY
+from .name_records import names_fields, read_columns, read_digest
+from .request_records import MAP_KEY, PROTOCOL, PROTOCOL_KEY
 
-_NAMES, _RAW, _ERROR, _LOSSES = "feature-names", "n-features-in", "error", "losses"
+_RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
-_HASH = re.compile("[0-9a-f]{32}")
-_LONGEST_NAME = 200
 _LARGEST_COUNT = 2**53
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
 _ONE_ROW = 1e-6
@@ -74,10 +71,7 @@ def answer_fields(answer: Answer, share_names: bool) -> dict[str, bool | int | s
         "n-features": schema.n_features,
         "n-targets": schema.n_targets,
     }
-    if schema.feature_hash is not None:
-        fields[FEATURE_HASH_KEY] = schema.feature_hash
-    if schema.feature_names is not None and share_names:
-        fields[_NAMES] = json.dumps(schema.feature_names)
+    fields |= names_fields(schema.columns, share_names)
     if schema.feature_map is not None and schema.n_features_in is not None:
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
     return fields
@@ -225,7 +219,7 @@ def _read_columns(
     rounding = (_ONE_ROW * found.means) ** 2 + SMALLEST_SQUARE
     if count == 1 and (found.variances > rounding).any():
         raise ProtocolError("sent variances of columns of one row.")
-    return found
+    return replace(found, schema=schema)
 
 
 def _read_opening(
@@ -269,7 +263,7 @@ _READERS: dict[str, Any] = {
 def _read_schema(fields: Mapping[str, Any], feature_map: FeatureMap | None) -> Schema:
     """Return the columns of an answer: names, hash and map that fit together."""
     d, t = _read_size(fields, "n-features"), _read_size(fields, "n-targets")
-    raw, digest = None, _read_digest(fields, MAP_KEY)
+    raw, digest = None, read_digest(fields, MAP_KEY)
     if digest is None and feature_map is not None:
         raise ProtocolError("used no feature map although one was asked for.")
     if digest is not None:
@@ -281,33 +275,10 @@ def _read_schema(fields: Mapping[str, Any], feature_map: FeatureMap | None) -> S
                 f"used another feature map than the server: {d} features of {raw} "
                 f"columns, where there should be {feature_map.n_features_out(raw)}."
             )
-    names, name_hash = _read_names(fields), _read_digest(fields, FEATURE_HASH_KEY)
     try:
-        return Schema(d, t, names, name_hash, digest, raw)
+        return Schema(d, t, *read_columns(fields), digest, raw)
     except StatisticsError as error:
         raise ProtocolError(str(error)) from None
-
-
-def _read_digest(fields: Mapping[str, Any], key: str) -> str | None:
-    digest = fields.get(key)
-    if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
-        raise ProtocolError(f"the {key} is not a hash.")
-    return digest
-
-
-def _read_names(fields: Mapping[str, Any]) -> tuple[str, ...] | None:
-    text = fields.get(_NAMES)
-    if text is None:
-        return None
-    try:
-        names = strict_json(text) if isinstance(text, str) else None
-    except ValueError:
-        names = None
-    if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
-        raise ProtocolError("the feature names are not a list of text.")
-    if not all(name.isprintable() and len(name) <= _LONGEST_NAME for name in names):
-        raise ProtocolError("some feature names are too long or not printable.")
-    return tuple(names)
 
 
 def _read_size(fields: Mapping[str, Any], key: str) -> int:

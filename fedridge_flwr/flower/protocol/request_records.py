@@ -41,6 +41,7 @@ from .array_records import (
     model_arrays,
     model_from_arrays,
 )
+from .name_records import names_fields, read_columns
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -56,7 +57,6 @@ FORMS = ("both", "message", "legacy")
 FIT_KEY = "fedridge-fit"
 """Name of a fit that takes several rounds: the same name is about the same rows."""
 
-FEATURE_HASH_KEY = "feature-hash"
 MAP_KEY = "feature-map"
 _TASK, _LOSSES = "fedridge-task", "held-out-losses"
 _DTYPE, _MODE, _BYTES, _FEATURES = "wire-dtype", "mode", "max-bytes", "max-features"
@@ -75,6 +75,8 @@ def request_parts(request: Request) -> tuple[dict[str, Any], dict[str, NDArray[A
     fields, arrays = _WRITERS[request.task](request)
     if request.feature_map is not None:
         fields[MAP_KEY] = request.feature_map.to_json()
+    if request.columns is not None:
+        fields |= names_fields(request.columns, in_clear=True)
     return fields, arrays
 
 
@@ -115,16 +117,11 @@ def _write_release(request: AskRelease) -> Any:
 
 
 def _write_evaluation(request: AskEvaluation) -> Any:
-    return _hash_fields(request.feature_hash), model_arrays(request.model)
+    return {}, model_arrays(request.model)
 
 
 def _write_losses(request: AskLosses) -> Any:
-    fields = {**_hash_fields(request.feature_hash), _TASK: _LOSSES}
-    return fields, held_out_arrays(request.models)
-
-
-def _hash_fields(feature_hash: object) -> dict[str, Any]:
-    return {} if feature_hash is None else {FEATURE_HASH_KEY: feature_hash}
+    return {_TASK: _LOSSES}, held_out_arrays(request.models)
 
 
 _WRITERS: dict[str, Any] = {
@@ -222,20 +219,20 @@ def read_request(
     """Return what a request asks for, or raise what is wrong with it."""
     text = config.get(MAP_KEY)
     feature_map = None if text is None else FeatureMap.from_json(text)
+    rest = feature_map, read_columns(config)
     if evaluating:
-        digest = config.get(FEATURE_HASH_KEY)
         if asks_for_losses(config):
-            return AskLosses(held_out_from_arrays(arrays), digest, feature_map)
-        return AskEvaluation(model_from_arrays(arrays), digest, feature_map)
+            return AskLosses(held_out_from_arrays(arrays), *rest)
+        return AskEvaluation(model_from_arrays(arrays), *rest)
     if is_private(config):
-        return AskRelease(_read_release(config, arrays), feature_map)
+        return AskRelease(_read_release(config, arrays), *rest)
     task = config.get(_TASK)
     if task is None:
-        return AskStatistics(_read_dtype(config), feature_map)
+        return AskStatistics(_read_dtype(config), *rest)
     if task == AskColumns.task:
-        return AskColumns()
+        return AskColumns(*rest)
     if task == AskProduct.task:
-        return AskProduct(_read_vectors(arrays), feature_map)
+        return AskProduct(_read_vectors(arrays), *rest)
     if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
         raise ProtocolError(
             "the server asks for something that this client does not support: install "
@@ -243,11 +240,11 @@ def read_request(
         )
     mode = str(config[_MODE])
     if mode != "auto":
-        return AskOpening(mode, feature_map=feature_map)
+        return AskOpening(mode, Limits(), *rest)
     limits: list[Any] = [config.get(_BYTES), config.get(_FEATURES)]
     if not all(type(limit) is int and limit > 0 for limit in limits):
         raise ProtocolError("the request does not say where auto ends.")
-    return AskOpening(mode, Limits(*limits), feature_map)
+    return AskOpening(mode, Limits(*limits), *rest)
 
 
 def _read_dtype(config: Mapping[str, Any]) -> str:

@@ -1,0 +1,98 @@
+"""Names of columns as scalars of a message, and back: hashes, an order, or in clear."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..._files import strict_json
+from ...data.names import Columns, Names
+from ...errors import ProtocolError, StatisticsError
+
+# Hash in order, hash of the sorted names, places of the sorted names, names in clear.
+_KEYS = {
+    "features": ("feature-hash", "feature-set-hash", "feature-order", "feature-names"),
+    "targets": ("target-hash", "target-set-hash", "target-order", "target-names"),
+}
+_HASH = re.compile("[0-9a-f]{32}")
+_LONGEST_NAME = 200
+_MOST_BYTES = 4_000_000
+
+
+def names_fields(columns: Columns, in_clear: bool) -> dict[str, Any]:
+    """Return what travels of names; of sorted names, one hash says it all."""
+    fields: dict[str, Any] = {}
+    for names, keys in zip(columns, _KEYS.values(), strict=True):
+        if names is None:
+            continue
+        in_order, sorted_hash, order, clear = keys
+        fields[in_order] = names.hash
+        if names.order:
+            fields[sorted_hash] = names.sorted_hash
+            dtype = "<u1" if len(names.order) <= 256 else "<u4"
+            fields[order] = np.array(names.order, dtype).tobytes()
+        if in_clear and names.known is not None:
+            fields[clear] = json.dumps(names.known)
+    return fields
+
+
+def read_columns(fields: Mapping[str, Any]) -> Columns:
+    """Return the names in a message, or raise what is wrong with them."""
+    return Columns(*(_read_names(fields, *keys) for keys in _KEYS.values()))
+
+
+def read_digest(fields: Mapping[str, Any], key: str) -> str | None:
+    """Return a hash in a message, if there is one."""
+    digest = fields.get(key)
+    if not (digest is None or (isinstance(digest, str) and _HASH.fullmatch(digest))):
+        raise ProtocolError(f"the {key} is not a hash.")
+    return digest
+
+
+def _read_names(
+    fields: Mapping[str, Any], in_order: str, sorted_hash: str, order: str, clear: str
+) -> Names | None:
+    known = _read_clear(fields.get(clear))
+    digest = read_digest(fields, in_order)
+    if digest is None:
+        return Names.of(known)
+    found = Names(
+        digest,
+        read_digest(fields, sorted_hash) or digest,
+        _read_order(fields.get(order)),
+    )
+    try:
+        return found.with_known(known)
+    except StatisticsError as error:
+        raise ProtocolError(str(error)) from None
+
+
+def _read_order(data: Any) -> tuple[int, ...]:
+    if data is None:
+        return ()
+    if not isinstance(data, bytes) or len(data) > _MOST_BYTES:
+        raise ProtocolError("the order of the columns is not made of bytes.")
+    for dtype in ("<u1", "<u4"):
+        if len(data) % np.dtype(dtype).itemsize == 0:
+            order = np.frombuffer(data, dtype)
+            if (np.sort(order) == np.arange(order.size)).all():
+                return tuple(order.tolist())
+    raise ProtocolError("the order of the columns does not name each of them once.")
+
+
+def _read_clear(text: Any) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    try:
+        names = strict_json(text) if isinstance(text, str) else None
+    except ValueError:
+        names = None
+    if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+        raise ProtocolError("the names of the columns are not a list of text.")
+    if not all(name.isprintable() and len(name) <= _LONGEST_NAME for name in names):
+        raise ProtocolError("some names of columns are too long or not printable.")
+    if len(set(names)) < len(names):
+        raise ProtocolError("some names of columns occur twice.")
+    return tuple(names)
