@@ -17,7 +17,7 @@ one sign, and 0 from one of its two signs, since the other is rejected. About 97
 proposals are accepted if sd is large; a sd below S is exact too, and slower.
 
 Rounding decides nothing. k is looked up by 16 random bits where they settle it, and a
-coin of probability exp(-t) by 48 bits and floating point where that settles it.
+coin of probability exp(-t) by 16 or 48 bits and floating point where those settle it.
 Otherwise more bits are drawn and held against as many digits, until the two differ.
 They do in the end: the limits are no fractions, they have no last digit.
 
@@ -41,7 +41,7 @@ from ..errors import FedRidgeError
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 Integers: TypeAlias = NDArray[np.int64]
-Words: TypeAlias = NDArray[np.uint64]
+Words: TypeAlias = NDArray[np.uint16]
 Coins: TypeAlias = NDArray[np.bool_]
 
 # Largest deviation: 32 times as much is still an int64.
@@ -51,7 +51,7 @@ LARGEST_SD = 2**57
 _STEPS = 16
 _ALL_STEPS = 32 * _STEPS
 
-# Bits of a word that look k up; the others are a coin.
+# Bits that look k up, and of a coin: most need the first 16 only.
 _LOOKUP = 16
 _COIN = 48
 _WORD = 64
@@ -119,21 +119,23 @@ def discrete_gaussian(
 def _proposals(sd: Integers, source: RandomBytes) -> tuple[Integers, Coins]:
     """Return one proposal for every deviation, and which of them are accepted.
 
-    Each takes two words: 16 bits for k and 48 for the coin; 63 bits for j and the sign.
+    Each takes 12 bytes: 63 bits for j and one for the sign, 16 for k and for the coin.
     """
-    first, second = np.frombuffer(source(16 * sd.size), dtype="<u8").reshape(2, -1)
-    k = _lookup()[first & np.uint64(2**_LOOKUP - 1)].astype(np.int64)
+    size, drawn_bytes = sd.size, source(12 * sd.size)
+    long = np.frombuffer(drawn_bytes, dtype="<u8", count=size)
+    short = np.frombuffer(drawn_bytes, dtype="<u2", offset=8 * size)
+    k = _lookup()[short[:size]].astype(np.int64)
     for i in np.flatnonzero(k < 0):
-        k[i] = _settle_step(int(first[i]) % 2**_LOOKUP, source)
+        k[i] = _settle_step(int(short[i]), source)
     m = (sd + (_STEPS - 1)) // _STEPS
-    bits = (second >> np.uint64(1)).astype(np.int64)
+    bits = (long >> np.uint64(1)).astype(np.int64)
     j = (bits.view(np.uint64) % m.view(np.uint64)).view(np.int64)
     # The remainder is uniform over whole multiples of m: the last, a part of one, is
     # rejected. It has less than one in a thousand of the numbers.
     kept = bits - j <= np.int64(2**63 - 1) - (m - 1)
-    kept &= _accepted(k, j, m, sd, first >> np.uint64(_LOOKUP), source)
+    kept &= _accepted(k, j, m, sd, short[size:], source)
     drawn = k * m + j
-    negative = (second & np.uint64(1)).astype(np.bool_)
+    negative = (long & np.uint64(1)).astype(np.bool_)
     kept &= ~negative | (drawn > 0)
     return np.where(negative, -drawn, drawn), kept
 
@@ -212,16 +214,19 @@ def _accepted(
     excess = k * (m * _STEPS - sd) + j * _STEPS
     ratio = excess / sd
     t = ratio * (ratio + 2.0 * k) * (0.5 / _STEPS**2)
-    uniform = coins * 2.0**-_COIN
-    heads = uniform < 1.0 - t - _DOUBT
+    # What begins with these 16 bits is below the next number of 16 bits.
+    heads = (coins + 1.0) * 2.0**-16 < 1.0 - t - _DOUBT
     close = np.flatnonzero(~heads)
-    gap = uniform[close] - np.exp(-t[close])
+    more = np.frombuffer(source(4 * close.size), dtype="<u4")
+    words = (coins[close].astype(np.int64) << 32) | more
+    gap = words * 2.0**-_COIN - np.exp(-t[close])
     heads[close] = gap < 0.0
-    for i in map(int, close[np.abs(gap) <= _DOUBT]):
+    for at in np.flatnonzero(np.abs(gap) <= _DOUBT):
+        i = close[at]
         a, unit = int(excess[i]), int(sd[i])
         exact = Fraction(a * (a + 2 * int(k[i]) * unit), 2 * (_STEPS * unit) ** 2)
-        more = int.from_bytes(source((_WORD - _COIN) // 8), "little")
-        heads[i] = _settle((int(coins[i]) << _WORD - _COIN) | more, exact, source)
+        last = int.from_bytes(source((_WORD - _COIN) // 8), "little")
+        heads[i] = _settle((int(words[at]) << _WORD - _COIN) | last, exact, source)
     return heads
 
 

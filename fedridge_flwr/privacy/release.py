@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, sqrt
 from typing import Any
 
@@ -61,7 +62,7 @@ class Layout:
     bounds: Bounds
     server_round: int
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """Numbers of each block."""
         width, t = self.bounds.width, self.bounds.n_targets
@@ -151,6 +152,7 @@ def make_release(
     question: ReleaseQuestion | None = None,
     source: RandomBytes = os.urandom,
     counts: ClippingCounts | None = None,
+    layout: Layout | None = None,
 ) -> Array:
     """Return the answer of one client: clipped, summed exactly, noised.
 
@@ -168,9 +170,13 @@ def make_release(
         Source of random bytes; any other than the default is for tests.
     counts : ClippingCounts, optional
         Filled with the numbers of clipped rows.
+    layout : Layout, optional
+        What `check_question` has returned, if it was called before.
     """
     question = question or ReleaseQuestion()
-    layout = check_question(rows, privacy, intercept=intercept, question=question)
+    layout = layout or check_question(
+        rows, privacy, intercept=intercept, question=question
+    )
     sums = _sums(rows, layout, question, counts or ClippingCounts())
     if privacy.client_part > 0:
         sums = sums + layout.noise(privacy.client_part, source)
