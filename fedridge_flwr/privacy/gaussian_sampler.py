@@ -150,20 +150,24 @@ def _limits(bits: int) -> list[int]:
     k is the number of limits at or below a uniform number. One that begins with other
     bits than all of them is on the same side of each, whatever bits follow.
 
-    Proof of the digits: the weights exp(-k²/(2 S²)) are right to 1 in the last of their
-    decimals, and as integers summed without error, so every sum is right to their
-    number. Quotients of the least and of the largest possible sums bound P, and digits
-    are added until their floors are the same.
+    Proof of the digits: the weights exp(-k²/(2 S²)) are right to 2 in the last of their
+    decimals (1 is cut off, and half a unit is rounding: `decimal` rounds correctly),
+    and as integers summed without error, so every sum is right to twice their number.
+    Quotients of the least and of the largest possible sums bound P, and digits are
+    added until their floors are the same.
     """
+    slack, divisor = 2 * _ALL_STEPS, Decimal(2 * _STEPS**2)
     decimals = bits // 3
     while True:
         decimals += 20
         context = Context(prec=decimals)
-        exponents = (Decimal(-k * k) / (2 * _STEPS**2) for k in range(_ALL_STEPS))
+        # Exact: a square below 2^18 over 512 has fewer digits than the context.
+        squares = (Decimal(-k * k) for k in range(_ALL_STEPS))
+        exponents = (context.divide(square, divisor) for square in squares)
         weights = (int(context.exp(t).scaleb(decimals, context)) for t in exponents)
         *sums, total = accumulate(weights)
-        low = [(s - _ALL_STEPS << bits) // (total + _ALL_STEPS) for s in sums]
-        high = [(s + _ALL_STEPS << bits) // (total - _ALL_STEPS) for s in sums]
+        low = [(s - slack << bits) // (total + slack) for s in sums]
+        high = [(s + slack << bits) // (total - slack) for s in sums]
         # P is below 1, however close.
         if low == [min(limit, 2**bits - 1) for limit in high]:
             return low
@@ -239,8 +243,9 @@ def _settle(word: int, exponent: Fraction, source: RandomBytes) -> bool:
     while True:
         digits = bits // 3 + 20
         context = Context(prec=digits)
-        numerator, denominator = Decimal(exponent.numerator), exponent.denominator
-        limit = context.exp(context.divide(-numerator, Decimal(denominator)))
+        # The sign of a Decimal would be changed in another context, and round it.
+        numerator, denominator = Decimal(-exponent.numerator), exponent.denominator
+        limit = context.exp(context.divide(numerator, Decimal(denominator)))
         # Quotient and exponential are right to the last digit but a few.
         slack = Fraction(1, 10 ** (digits - 10))
         low, high = Fraction(word, 2**bits), Fraction(word + 1, 2**bits)

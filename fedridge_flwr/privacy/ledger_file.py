@@ -123,9 +123,9 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             if not _is_database(path):
                 _create_or_convert(path)
             database = stack.enter_context(_connected(path))
-        # A journal that came back after a power failure would undo the last entry. It is
-        # made void in its place and synced before COMMIT returns: as safe as to delete
-        # it and to sync the folder, and faster.
+        # A journal that came back after a power failure would undo the last entry. It
+        # is made void in its place and synced before COMMIT returns: as safe as to
+        # delete it and to sync the folder, and faster.
         database.execute("PRAGMA journal_mode = PERSIST")
         yield database
 

@@ -132,7 +132,7 @@ def solve_private(
 def solve_centred(
     stats: PrivateStatistics, equations: Centred, alpha: float, *, fit_intercept: bool
 ) -> RidgeModel:
-    """Return the model of noisy statistics from their equations, which `centre` made."""
+    """Return the model of noisy statistics from the equations that `centre` made."""
     coef = estimate(stats.privacy.estimator, equations, alpha)
     intercepts = equations.target_means - equations.feature_means @ coef
     found, intercept = sklearn_shapes(coef, intercepts if fit_intercept else None)
