@@ -12,7 +12,7 @@ from ..errors import PrivacyError, PrivacyWarning, ProtocolError
 from ..features import FeatureMap
 from ..privacy.clipping import LENGTH
 from ..privacy.curator import ReleaseRequest
-from ..privacy.estimators import mostly_noise
+from ..privacy.estimators import choose_alpha, mostly_noise
 from ..privacy.experimental.refinement import ResidualRefinement, first_clip
 from ..privacy.mechanism import DifferentialPrivacy
 from ..privacy.noisy_statistics import PrivateStatistics
@@ -26,7 +26,7 @@ from ..privacy.privacy_report import (
     privacy_report,
     useless,
 )
-from ..privacy.private_solve import best_alpha, centre, solve_private
+from ..privacy.private_solve import Centred, centre, solve_centred
 from ..privacy.release import ReleaseQuestion
 from ..regression.alpha_grid import check_alphas
 from ..regression.alpha_selection import AlphaSelection
@@ -45,9 +45,9 @@ def private_one_shot(settings: FitSettings) -> Fit:
     privacy, ask = _new_release(settings)
     gathered = yield from gather(settings, lambda m: ask(ReleaseQuestion(), m))
     total = _with_noise(gathered.total)
-    model, selection = _solve(settings, total)
-    model = gathered.on_raw_columns(model)
     equations = centre(total, fit_intercept=settings.fit_intercept)
+    model, selection = _solve(settings, total, equations)
+    model = gathered.on_raw_columns(model)
     damage, advice = [], []
     if mostly_noise(equations.gram, equations.gram_sd):
         damage, advice = [gram_is_noise(privacy)], [accuracy_advice(privacy, total)]
@@ -161,14 +161,15 @@ def _with_noise(total: PrivateStatistics) -> PrivateStatistics:
 
 
 def _solve(
-    settings: FitSettings, total: PrivateStatistics
+    settings: FitSettings, total: PrivateStatistics, equations: Centred
 ) -> tuple[RidgeModel, AlphaSelection | None]:
     intercept, alpha = settings.fit_intercept, settings.alpha
     if settings.selection is None:
-        return solve_private(total, alpha, fit_intercept=intercept), None
+        return solve_centred(total, equations, alpha, fit_intercept=intercept), None
     alphas = _candidates(settings, total)
-    alpha, scores = best_alpha(total, alphas, fit_intercept=intercept)
-    model = solve_private(total, alpha, fit_intercept=intercept)
+    estimator = total.privacy.estimator
+    alpha, scores = choose_alpha(estimator, equations, alphas.tolist())
+    model = solve_centred(total, equations, alpha, fit_intercept=intercept)
     selection = AlphaSelection(
         alpha=alpha,
         alphas=alphas,

@@ -96,8 +96,11 @@ def epsilon_of(mu: float, delta: float) -> float:
     check_number("delta", delta, above=0.0, below=1.0)
     if delta_of(0.0, mu) <= delta:
         return 0.0
-    if math.isinf(mu):
-        return math.inf
+    return math.inf if math.isinf(mu) else _epsilon(mu, delta)
+
+
+@lru_cache(maxsize=256)
+def _epsilon(mu: float, delta: float) -> float:
     goal = math.log(delta)
     lowest = min(_LOWEST_A, mu / 2)
     a = _root(lambda a: _log_delta(a, mu - a) - goal, lowest, mu / 2)

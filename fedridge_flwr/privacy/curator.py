@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -53,19 +54,19 @@ class ReleaseRequest:
         if type(asked) is not int or not 1 <= asked <= rounds:
             raise PrivacyError(f"declined: asked for round {asked} of {rounds}.")
 
-    @property
+    @cached_property
     def fit(self) -> str:
         """Name of the fit, with a hash of its settings."""
         settings = [self.privacy.to_config(), self.intercept]
         text = json.dumps(settings, sort_keys=True, default=str)
         return f"{self.release}/{_digest(text.encode())}"
 
-    @property
+    @cached_property
     def round(self) -> str:
         """Name of the round within the fit."""
         return f"{self.fit}/{self.question.server_round}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Name of the request, with a hash of its question."""
         coef = self.question.coef
@@ -111,13 +112,18 @@ class Curator:
             return self.past[request.key]
         privacy, question = request.privacy, request.question
         server_round, intercept = question.server_round, request.intercept
-        check_question(rows, privacy, intercept=intercept, question=question)
+        layout = check_question(rows, privacy, intercept=intercept, question=question)
         if self.ledger is not None:
             self.ledger.charge(self.name, request.release, privacy, server_round)
         self.past[request.fit] = _mus(privacy)
         counts = ClippingCounts()
         found = make_release(
-            rows, privacy, intercept=intercept, question=question, counts=counts
+            rows,
+            privacy,
+            intercept=intercept,
+            question=question,
+            counts=counts,
+            layout=layout,
         )
         self.past[request.key] = found
         if server_round == 1:

@@ -96,7 +96,7 @@ def estimate(estimator: str, equations: NoisyEquations, alpha: float) -> Array:
     penalty = problem.penalty(alpha)
     with np.errstate(all="ignore"):
         vectors, solve = problem.solver(_RULES[estimator])
-        return problem.in_units(vectors @ solve(penalty))
+        return problem.in_units(vectors @ solve(np.array([penalty]))[0])
 
 
 def choose_alpha(
@@ -140,7 +140,7 @@ def choose_alpha(
     if len(alphas) == 0 or repeats < 1:
         raise StatisticsError("choosing needs at least one alpha and one repeat.")
     problem, rule = _scaled(equations), _RULES[estimator]
-    penalties = [problem.penalty(alpha) for alpha in alphas]
+    penalties = np.array([problem.penalty(alpha) for alpha in alphas])
     rng = np.random.default_rng(20)
     with np.errstate(all="ignore"):
         splits = [problem.split_scores(rule, penalties, rng) for _ in range(repeats)]
@@ -165,8 +165,8 @@ def mostly_noise(gram: Array, gram_sd: float) -> bool:
     return bool(noise_edge(gram_sd, len(gram)) > np.mean(np.diagonal(gram)))
 
 
-# From alpha to coefficients in the eigenvectors, shape (d, t).
-Solver: TypeAlias = Callable[[float], Array]
+# From alphas (a,) to coefficients in the eigenvectors, shape (a, d, t).
+Solver: TypeAlias = Callable[[Array], Array]
 
 # From eigenvalues (d,), moments (d, t), s_G and s_h (t,) to a `Solver`.
 Rule: TypeAlias = Callable[[Array, Array, float, Array], Solver]
@@ -206,7 +206,7 @@ class _Problem:
         return np.clip(back, -_LARGEST, _LARGEST)
 
     def split_scores(
-        self, rule: Rule, penalties: Sequence[float], generator: np.random.Generator
+        self, rule: Rule, penalties: Array, generator: np.random.Generator
     ) -> Array:
         """Fit on the statistics plus fresh noise, score on them minus it."""
         noise = generator.normal(size=self.gram.shape) * self.gram_sd
@@ -222,12 +222,9 @@ class _Problem:
         vectors, solve = fitted.solver(rule)
         gram, moment = self.gram - noise, self.moment - shift
         unit = 2 * self.moment_exponent - self.gram_exponent
-        scores = []
-        for penalty in penalties:
-            w = vectors @ solve(penalty)
-            loss = np.sum(w * (gram @ w) - 2.0 * w * moment, axis=0)
-            scores.append(np.sum(np.ldexp(loss, unit)))
-        return np.array(scores)
+        w = vectors @ solve(penalties)
+        loss = np.sum(w * (gram @ w) - 2.0 * w * moment, axis=1)
+        return np.asarray(np.sum(np.ldexp(loss, unit), axis=1))
 
 
 def _scaled(equations: NoisyEquations) -> _Problem:
@@ -258,7 +255,7 @@ def _scaled(equations: NoisyEquations) -> _Problem:
 def _divide(moment: Array, divisor: Array, damping: Array | float = 0.0) -> Array:
     """Divide by both, and give 0 where rounding could have made the divisor."""
     size = np.abs(divisor)
-    safe = size > len(divisor) * EPS * np.max(size)
+    safe = size > size.shape[1] * EPS * np.max(size, axis=1, keepdims=True)
     quotient = moment / (np.where(safe, divisor, 1.0) + damping)
     # Infinities would turn into NaN when they are rotated back.
     return np.where(safe, np.clip(quotient, -_HUGE, _HUGE), 0.0)
@@ -267,7 +264,7 @@ def _divide(moment: Array, divisor: Array, damping: Array | float = 0.0) -> Arra
 def _floor(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> Solver:
     kept, floor = np.maximum(values, 0.0), noise_edge(gram_sd, len(values))
     trusted = moment * _trust(moment, moment_sd)
-    return lambda alpha: _divide(trusted, (kept + max(alpha, floor))[:, None])
+    return lambda alphas: _divide(trusted, _plus(kept, np.maximum(alphas, floor)))
 
 
 def _trust(moment: Array, moment_sd: Array) -> Array:
@@ -284,10 +281,14 @@ def _shrink(values: Array, moment: Array, gram_sd: float, moment_sd: Array) -> S
     found = [signal_in(energy, column, sd) for column, sd in targets]
     trust, level = np.array(found).reshape(-1, 2).T
     damping = np.maximum(level, (_UNRESOLVED * gram_sd) ** 2) + left_out
-    column = shrunken[:, None]
     # An eigenvalue of 0 is left to alpha where nothing is damped, as in plain ridge.
-    extra = np.where(damping > 0.0, damping / column, 0.0)
-    return lambda alpha: _divide(trust * moment, column + alpha, extra)
+    extra = np.where(damping > 0.0, damping / shrunken[:, None], 0.0)
+    return lambda alphas: _divide(trust * moment, _plus(shrunken, alphas), extra)
+
+
+def _plus(values: Array, alphas: Array) -> Array:
+    """Return eigenvalues (d,) plus each of the alphas (a,), shape (a, d, 1)."""
+    return np.asarray(values[:, None] + alphas[:, None, None])
 
 
 _RULES: dict[str, Rule] = {"noise_aware": _shrink, "ridge_floor": _floor}

@@ -1,20 +1,37 @@
 """Exact discrete Gaussian noise from the operating system's random source.
 
-P(x) is proportional to exp(-x²/(2 sd²)) on all integers. Floating-point Gaussians are
+P(x) is proportional to exp(-x²/(2 sd²)) on the integers. Floating-point Gaussians are
 not on any grid, and what their last digits leak can undo the guarantee; integers
-cannot leak so. The method is Karney's: x = sign · (k sd + j) with k from a small
-discrete Gaussian and j uniform below sd, accepted with probability
-exp(-j (2 k sd + j) / (2 sd²)).
+cannot leak so.
 
-Every coin with probability exp(-t) is decided exactly: a 64-bit uniform number is held
-against exp(-t) in floating point where that settles it, and otherwise, once in about
-10¹³ coins, digit by digit against exp(-t) as a decimal of any length.
+The method is Karney's with finer steps. A deviation is cut into S = 16 steps of
+m = ceil(sd / S) integers, so that m S >= sd, and x = sign · (k m + j), with
+
+- k from 0 on with probability proportional to exp(-k²/(2 S²)),
+- j uniform below m, and a fair sign,
+
+is accepted with probability exp(-(x²/sd² - k²/S²) / 2). Why that is exact: |x| >= k m
+>= k sd / S, so this is no more than 1; its product with the probability of k and j is
+exp(-x²/(2 sd²)) but for a constant; every x other than 0 comes from one k, one j and
+one sign, and 0 from one of its two signs, since the other is rejected. About 97% of all
+proposals are accepted if sd is large; a sd below S is exact too, and slower.
+
+Rounding decides nothing. k is looked up by 16 random bits where they settle it, and a
+coin of probability exp(-t) by 16 or 48 bits and floating point where those settle it.
+Otherwise more bits are drawn and held against as many digits, until the two differ.
+They do in the end: the limits are no fractions, they have no last digit.
+
+The one departure: k ends at 32 deviations. What is beyond has probability 1e-222, and
+would not fit into an int64.
 """
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import cache
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -24,14 +41,26 @@ from ..errors import FedRidgeError
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 Integers: TypeAlias = NDArray[np.int64]
+Words: TypeAlias = NDArray[np.uint16]
 Coins: TypeAlias = NDArray[np.bool_]
 
 # Largest deviation: 32 times as much is still an int64.
 LARGEST_SD = 2**57
 
-# Relative error of exp(-t) computed in float64 for t below 2000, with room.
-_DOUBT = 1e-12
+# Steps of a deviation, S, and of 32 of them.
+_STEPS = 16
+_ALL_STEPS = 32 * _STEPS
+
+# Bits that look k up, and of a coin: most need the first 16 only.
+_LOOKUP = 16
+_COIN = 48
 _WORD = 64
+
+# More than a coin's 48 bits leave open and float64 errs: 2^-48 each (see `_accepted`).
+_DOUBT = 2.0**-40
+
+# Proposals made at a time, few enough to stay in the processor's cache.
+_BLOCK = 2**14
 
 
 def discrete_gaussian(
@@ -78,75 +107,130 @@ def discrete_gaussian(
             f"sd must be from 1 to {LARGEST_SD}, got {each.min()} to {each.max()}."
         )
     found: Integers = np.empty(each.size, dtype=np.int64)
-    todo = np.arange(each.size)
-    while todo.size:
-        own = each[todo]
-        k = _small_gaussian(todo.size, source)
-        j = _below(own, source)
-        negative = _words(todo.size, source) >> np.uint64(63) == 1
-        kept = _accepted(j, k, own, source) & ~(negative & (k == 0) & (j == 0))
-        drawn = k * own + j
-        found[todo[kept]] = np.where(negative, -drawn, drawn)[kept]
-        todo = todo[~kept]
+    for start in range(0, each.size, _BLOCK):
+        todo = np.arange(start, min(start + _BLOCK, each.size))
+        while todo.size:
+            drawn, kept = _proposals(each[todo], source)
+            found[todo[kept]] = drawn[kept]
+            todo = todo[~kept]
     return found
 
 
-def _small_gaussian(size: int, source: RandomBytes) -> Integers:
-    """Return k = 0, 1, 2 ... with probability proportional to exp(-k²/2)."""
-    found: Integers = np.zeros(size, dtype=np.int64)
-    todo = np.arange(size)
-    while todo.size:
-        # Geometric in exp(-1/2), then one coin of exp(-k (k - 1) / 2).
-        k = np.zeros(todo.size, dtype=np.int64)
-        running = np.arange(todo.size)
-        while running.size:
-            halves = np.full(running.size, 0.5)
-            running = running[_coins(halves, lambda i: Fraction(1, 2), source)]
-            k[running] += 1
-        kept = k < 2
-        large = np.flatnonzero(~kept)
-        kept[large] = _coins_of_pairs(k[large], source)
-        # Beyond 32 deviations, probability 1e-222, an int64 could overflow.
-        kept &= k < 32
-        found[todo[kept]] = k[kept]
-        todo = todo[~kept]
-    return found
+def _proposals(sd: Integers, source: RandomBytes) -> tuple[Integers, Coins]:
+    """Return one proposal for every deviation, and which of them are accepted.
+
+    Each takes 12 bytes: 63 bits for j and one for the sign, 16 for k and for the coin.
+    """
+    size, drawn_bytes = sd.size, source(12 * sd.size)
+    long = np.frombuffer(drawn_bytes, dtype="<u8", count=size)
+    short = np.frombuffer(drawn_bytes, dtype="<u2", offset=8 * size)
+    k = _lookup()[short[:size]].astype(np.int64)
+    for i in np.flatnonzero(k < 0):
+        k[i] = _settle_step(int(short[i]), source)
+    m = (sd + (_STEPS - 1)) // _STEPS
+    bits = (long >> np.uint64(1)).astype(np.int64)
+    j = (bits.view(np.uint64) % m.view(np.uint64)).view(np.int64)
+    # The remainder is uniform over whole multiples of m: the last, a part of one, is
+    # rejected. It has less than one in a thousand of the numbers.
+    kept = bits - j <= np.int64(2**63 - 1) - (m - 1)
+    kept &= _accepted(k, j, m, sd, short[size:], source)
+    drawn = k * m + j
+    negative = (long & np.uint64(1)).astype(np.bool_)
+    kept &= ~negative | (drawn > 0)
+    return np.where(negative, -drawn, drawn), kept
 
 
-def _coins_of_pairs(k: Integers, source: RandomBytes) -> Coins:
-    """Return coins that show True with probability exp(-k (k - 1) / 2)."""
-    pairs = k * (k - 1)
-    return _coins(pairs / 2.0, lambda i: Fraction(int(pairs[i]), 2), source)
+# ---- k: a table, and as many digits as it takes -------------------------------------
 
 
-def _accepted(j: Integers, k: Integers, sd: Integers, source: RandomBytes) -> Coins:
-    """Return coins that show True with probability exp(-j (2 k sd + j) / (2 sd²))."""
-    x = j / sd
-    exponents = x * (2.0 * k + x) / 2.0
+@cache
+def _limits(bits: int) -> list[int]:
+    """Return floor(2^bits P(k <= i)) for i from 0 on, but for the last, which is 1.
 
-    def exact(i: int) -> Fraction:
-        own, unit = int(j[i]), int(sd[i])
-        return Fraction(own * (2 * int(k[i]) * unit + own), 2 * unit * unit)
+    k is the number of limits at or below a uniform number. One that begins with other
+    bits than all of them is on the same side of each, whatever bits follow.
 
-    return _coins(exponents, exact, source)
+    Proof of the digits: the weights exp(-k²/(2 S²)) are right to 2 in the last of their
+    decimals (1 is cut off, and half a unit is rounding: `decimal` rounds correctly),
+    and as integers summed without error, so every sum is right to twice their number.
+    Quotients of the least and of the largest possible sums bound P, and digits are
+    added until their floors are the same.
+    """
+    slack, divisor = 2 * _ALL_STEPS, Decimal(2 * _STEPS**2)
+    decimals = bits // 3
+    while True:
+        decimals += 20
+        context = Context(prec=decimals)
+        # Exact: a square below 2^18 over 512 has fewer digits than the context.
+        squares = (Decimal(-k * k) for k in range(_ALL_STEPS))
+        exponents = (context.divide(square, divisor) for square in squares)
+        weights = (int(context.exp(t).scaleb(decimals, context)) for t in exponents)
+        *sums, total = accumulate(weights)
+        low = [(s - slack << bits) // (total + slack) for s in sums]
+        high = [(s + slack << bits) // (total - slack) for s in sums]
+        # P is below 1, however close.
+        if low == [min(limit, 2**bits - 1) for limit in high]:
+            return low
 
 
-def _coins(
-    exponents: NDArray[np.float64],
-    exact: Callable[[int], Fraction],
+@cache
+def _lookup() -> NDArray[np.int16]:
+    """Return k for each first 16 bits of a uniform number, -1 where they are a limit's.
+
+    Those are one in 700, `_settle_step` draws more bits for them.
+    """
+    limits = np.array([limit >> _WORD - _LOOKUP for limit in _limits(_WORD)])
+    table = np.searchsorted(limits, np.arange(2**_LOOKUP), side="right")
+    table[limits] = -1
+    return table.astype(np.int16)
+
+
+def _settle_step(word: int, source: RandomBytes) -> int:
+    """Return k of a uniform number that begins with the 16 bits of `word`."""
+    bits, more = _WORD, _WORD - _LOOKUP
+    while True:
+        word = (word << more) | int.from_bytes(source(more // 8), "little")
+        limits = _limits(bits)
+        k = bisect_left(limits, word)
+        if k == bisect_right(limits, word):
+            return k
+        bits, more = bits + _WORD, _WORD
+
+
+# ---- coins --------------------------------------------------------------------------
+
+
+def _accepted(
+    k: Integers,
+    j: Integers,
+    m: Integers,
+    sd: Integers,
+    coins: Words,
     source: RandomBytes,
 ) -> Coins:
-    """Return coins that show True with probability exp(-exponent).
+    """Return coins of probability exp(-t), t = (x²/sd² - k²/S²) / 2 with x = k m + j.
 
-    Exponents are given in floating point, and exactly where it matters.
+    With the integer a = x S - k sd >= 0, t is a/sd (a/sd + 2 k) / (2 S²): no term is
+    negative, nothing cancels, and float64 has t to a relative 2^-50. So it has exp(-t),
+    and 1 - t where that is above 0, to an absolute 2^-48, a few units in the last place
+    of the exponential included. As 1 - t <= exp(-t), most coins need no exponential.
     """
-    probability = np.exp(-exponents)
-    words = _words(probability.size, source)
-    uniform = words / 2.0**_WORD
-    heads = uniform < probability
-    slack = _DOUBT * probability + 2.0**-52
-    for i in np.flatnonzero(np.abs(uniform - probability) <= slack):
-        heads[i] = _settle(int(words[i]), exact(int(i)), source)
+    excess = k * (m * _STEPS - sd) + j * _STEPS
+    ratio = excess / sd
+    t = ratio * (ratio + 2.0 * k) * (0.5 / _STEPS**2)
+    # What begins with these 16 bits is below the next number of 16 bits.
+    heads = (coins + 1.0) * 2.0**-16 < 1.0 - t - _DOUBT
+    close = np.flatnonzero(~heads)
+    more = np.frombuffer(source(4 * close.size), dtype="<u4")
+    words = (coins[close].astype(np.int64) << 32) | more
+    gap = words * 2.0**-_COIN - np.exp(-t[close])
+    heads[close] = gap < 0.0
+    for at in np.flatnonzero(np.abs(gap) <= _DOUBT):
+        i = close[at]
+        a, unit = int(excess[i]), int(sd[i])
+        exact = Fraction(a * (a + 2 * int(k[i]) * unit), 2 * (_STEPS * unit) ** 2)
+        last = int.from_bytes(source((_WORD - _COIN) // 8), "little")
+        heads[i] = _settle((int(words[at]) << _WORD - _COIN) | last, exact, source)
     return heads
 
 
@@ -159,8 +243,9 @@ def _settle(word: int, exponent: Fraction, source: RandomBytes) -> bool:
     while True:
         digits = bits // 3 + 20
         context = Context(prec=digits)
-        numerator, denominator = Decimal(exponent.numerator), exponent.denominator
-        limit = context.exp(context.divide(-numerator, Decimal(denominator)))
+        # The sign of a Decimal would be changed in another context, and round it.
+        numerator, denominator = Decimal(-exponent.numerator), exponent.denominator
+        limit = context.exp(context.divide(numerator, Decimal(denominator)))
         # Quotient and exponential are right to the last digit but a few.
         slack = Fraction(1, 10 ** (digits - 10))
         low, high = Fraction(word, 2**bits), Fraction(word + 1, 2**bits)
@@ -170,24 +255,3 @@ def _settle(word: int, exponent: Fraction, source: RandomBytes) -> bool:
             return False
         word = (word << _WORD) | int.from_bytes(source(_WORD // 8), "little")
         bits += _WORD
-
-
-def _below(limits: Integers, source: RandomBytes) -> Integers:
-    """Return uniform integers from 0 to limit - 1, one for each limit."""
-    # The smallest power of two from each limit on, less 1.
-    masks = limits - 1
-    for shift in (1, 2, 4, 8, 16, 32):
-        masks = masks | masks >> shift
-    found: Integers = np.empty(limits.size, dtype=np.int64)
-    todo = np.arange(limits.size)
-    while todo.size:
-        words = _words(todo.size, source) >> np.uint64(1)
-        drawn = words.astype(np.int64) & masks[todo]
-        kept = drawn < limits[todo]
-        found[todo[kept]] = drawn[kept]
-        todo = todo[~kept]
-    return found
-
-
-def _words(size: int, source: RandomBytes) -> NDArray[np.uint64]:
-    return np.frombuffer(source(8 * size), dtype="<u8")

@@ -184,11 +184,12 @@ Nothing was released; only the client can raise its budget.
             return self._spent(_releases_of(entries, name))
 
     def _check_budget(self, entry: Entry, earlier: Sequence[Entry]) -> None:
-        before, after = self._spent(earlier), self._spent([*earlier, entry])
+        after = self._spent([*earlier, entry])
         if (
             after.epsilon > self.max_epsilon * _ROUNDING
             or after.delta > self.max_delta * _ROUNDING
         ):
+            before = self._spent(earlier)
             raise PrivacyError(
                 "declined: this release would bring the total of this client to "
                 f"epsilon {after.epsilon:.4g}, delta {after.delta:.2g}; its budget is "

@@ -66,9 +66,7 @@ def open_entries(path: Path) -> Iterator[tuple[sqlite3.Connection, list[Entry]]]
     """
     try:
         real = _resolved(path)
-        if not _is_database(real):
-            _create_or_convert(real)
-        with _connected(real) as database:
+        with _opened(real) as database:
             database.execute("BEGIN IMMEDIATE")
             yield database, _checked_entries(database)
     except (OSError, sqlite3.OperationalError) as error:
@@ -111,6 +109,24 @@ def _connected(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
     with contextlib.closing(database):
         # FULL may lose the last commit in a power failure: the folder is not synced.
         database.execute("PRAGMA synchronous = EXTRA")
+        yield database
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a ledger for an entry, after it was created or converted if need be."""
+    with contextlib.ExitStack() as stack:
+        try:
+            database = stack.enter_context(_connected(path))
+        except sqlite3.DatabaseError:
+            # There is none, or it is JSON. What else is wrong is wrong again below.
+            if not _is_database(path):
+                _create_or_convert(path)
+            database = stack.enter_context(_connected(path))
+        # A journal that came back after a power failure would undo the last entry. It
+        # is made void in its place and synced before COMMIT returns: as safe as to
+        # delete it and to sync the folder, and faster.
+        database.execute("PRAGMA journal_mode = PERSIST")
         yield database
 
 

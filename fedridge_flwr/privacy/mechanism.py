@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..errors import MissingBoundError, PrivacyError
@@ -203,7 +204,7 @@ class DifferentialPrivacy:
             return 1.0
         return 2.0 if self.rounds > 1 else self.shares(1).replacement(n_targets)
 
-    @property
+    @cached_property
     def noise_multiplier(self) -> float:
         """Deviation of the noise over the sensitivity of the whole release."""
         return noise_multiplier(self.epsilon, self.delta)

@@ -104,8 +104,11 @@ client's policy allows 1 at most.
         PrivacyError
             With their total epsilon.
         """
-        epsilon = epsilon_of(compose(mus), self.max_delta)
-        if len(mus) > 1 and epsilon > self.max_epsilon:
+        together = compose(mus)
+        if len(mus) < 2:
+            return
+        epsilon = epsilon_of(together, self.max_delta)
+        if epsilon > self.max_epsilon:
             raise PrivacyError(
                 "declined: together with the earlier requests of this run, epsilon "
                 f"would be {epsilon:.4g}; this client's policy allows "

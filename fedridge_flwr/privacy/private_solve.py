@@ -9,7 +9,7 @@ from .._types import Array
 from ..errors import PrivacyError
 from ..regression.model import RidgeModel
 from ..regression.solve import sklearn_shapes
-from .estimators import NoisyEquations, choose_alpha, estimate
+from .estimators import NoisyEquations, estimate
 from .noisy_statistics import PrivateStatistics
 
 # Below this many deviations the number of rows is not known well enough to divide by.
@@ -126,6 +126,13 @@ def solve_private(
             "these sums lack the server's noise: call with_server_noise() on their sum."
         )
     equations = centre(stats, fit_intercept=fit_intercept)
+    return solve_centred(stats, equations, alpha, fit_intercept=fit_intercept)
+
+
+def solve_centred(
+    stats: PrivateStatistics, equations: Centred, alpha: float, *, fit_intercept: bool
+) -> RidgeModel:
+    """Return the model of noisy statistics from the equations that `centre` made."""
     coef = estimate(stats.privacy.estimator, equations, alpha)
     intercepts = equations.target_means - equations.feature_means @ coef
     found, intercept = sklearn_shapes(coef, intercepts if fit_intercept else None)
@@ -139,14 +146,6 @@ def solve_private(
         n_clients=stats.n_clients,
         r2=_noisy_r2(stats, equations, coef),
     )
-
-
-def best_alpha(
-    stats: PrivateStatistics, alphas: Array, *, fit_intercept: bool
-) -> tuple[float, Array]:
-    """Choose alpha by splitting the noise; return it and the scores."""
-    equations = centre(stats, fit_intercept=fit_intercept)
-    return choose_alpha(stats.privacy.estimator, equations, alphas.tolist())
 
 
 def _shrunk(mean: Array, sd: float) -> Array:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, sqrt
 from typing import Any
 
@@ -61,7 +62,7 @@ class Layout:
     bounds: Bounds
     server_round: int
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """Numbers of each block."""
         width, t = self.bounds.width, self.bounds.n_targets
@@ -76,7 +77,7 @@ class Layout:
         blocks = self.privacy.shares(self.server_round).of
         return {block: known[block] for block in blocks}
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Numbers of the whole answer."""
         return sum(self.sizes.values())
@@ -88,7 +89,7 @@ class Layout:
 
     def deviation(self, block: str) -> int:
         """Return the deviation of the noise on a block, on the diagonal of a matrix."""
-        return ceil(self._unit(block))
+        return ceil(self._units[block])
 
     def deviations(self, block: str) -> NDArray[np.int64]:
         """Return the deviation of the noise on every number, rounded up."""
@@ -96,14 +97,16 @@ class Layout:
         if block in ("gram", "target_gram"):
             order = self.bounds.width if block == "gram" else self.bounds.n_targets
             # Each number off the diagonal stands for two of the matrix.
-            found[:] = ceil(self._unit(block) / sqrt(2.0))
+            found[:] = ceil(self._units[block] / sqrt(2.0))
             found[diagonal_positions(order)] = self.deviation(block)
         return found
 
-    def _unit(self, block: str) -> float:
+    @cached_property
+    def _units(self) -> dict[str, float]:
+        deviation, asked = self.privacy.deviation, self.server_round
         t = self.bounds.n_targets
-        unit = self.privacy.deviation(block, self.server_round, t) * LENGTH**2
-        return min(unit, 2.0**62)  # too large to be drawn, and refused there
+        # At the most 2^62: too large to be drawn, and refused there.
+        return {b: min(deviation(b, asked, t) * LENGTH**2, 2.0**62) for b in self.sizes}
 
     def noise(self, part: float, source: RandomBytes = os.urandom) -> NDArray[Any]:
         """Return noise for the whole answer, with this fraction of the deviation."""
@@ -151,6 +154,7 @@ def make_release(
     question: ReleaseQuestion | None = None,
     source: RandomBytes = os.urandom,
     counts: ClippingCounts | None = None,
+    layout: Layout | None = None,
 ) -> Array:
     """Return the answer of one client: clipped, summed exactly, noised.
 
@@ -168,9 +172,13 @@ def make_release(
         Source of random bytes; any other than the default is for tests.
     counts : ClippingCounts, optional
         Filled with the numbers of clipped rows.
+    layout : Layout, optional
+        What `check_question` has returned, if it was called before.
     """
     question = question or ReleaseQuestion()
-    layout = check_question(rows, privacy, intercept=intercept, question=question)
+    layout = layout or check_question(
+        rows, privacy, intercept=intercept, question=question
+    )
     sums = _sums(rows, layout, question, counts or ClippingCounts())
     if privacy.client_part > 0:
         sums = sums + layout.noise(privacy.client_part, source)
