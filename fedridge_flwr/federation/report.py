@@ -111,7 +111,10 @@ class FitReport:
     selection_failures : dict of str to str
         Clients whose held-out losses are not in the choice, and why.
     evaluation : dict of str to float or None
-        Aggregated evaluation, if there was an evaluate round.
+        Scores over the evaluation rows of all clients, if there was an evaluate round:
+        "mse", "r2", and "mean-site-r2", the mean of the clients' own R².
+    evaluation_note : str
+        Why there is no "r2", if clients did not send what it takes.
     evaluation_failures : dict of str to str
         Clients that did not evaluate, and why.
     privacy : PrivacyReport or None
@@ -178,6 +181,7 @@ class FitReport:
     selection_failures: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, float] | None = None
     evaluation_failures: dict[str, str] = field(default_factory=dict)
+    evaluation_note: str = ""
     privacy: PrivacyReport | None = None
     refinement: Refinement | None = None
     mode: str = ""
@@ -317,7 +321,8 @@ class FitReport:
             rows += self._spectrum_rows()
         if self.evaluation is not None:
             found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())
-            rows.append(("evaluation", found))
+            note = f" ({self.evaluation_note})" if self.evaluation_note else ""
+            rows.append(("evaluation", found + note))
         if self.privacy is not None:
             rows += self.privacy.rows()
         if self.screening:

@@ -21,7 +21,7 @@ from ..federation.requests import AskEvaluation, Request
 from ..federation.settings import FitSettings
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
-from ..regression.evaluation import Evaluation
+from ..regression.evaluation import ErrorMoments, Evaluation, pool
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
 from .exchange import fedavg_round_bytes
@@ -192,16 +192,17 @@ class StrategyBase:
     def _finish_evaluation(
         self, answers: Answers, up: int, down: int, began: float
     ) -> dict[str, float]:
-        """Average what the clients evaluated, and put it into the report."""
-        report, averaged = (
-            self.report_,
-            average_evaluations(list(answers.parts.values())),
-        )
+        """Pool what the clients evaluated, and put it into the report."""
+        report = self.report_
+        pooled, note = pool_evaluations(list(answers.parts.values()))
         report.bytes_up += up
         report.bytes_down += down
         report.seconds["evaluate"] = time.perf_counter() - began
-        report.evaluation, report.evaluation_failures = averaged, answers.failures
-        return averaged
+        report.evaluation, report.evaluation_failures = pooled, answers.failures
+        report.evaluation_note = note
+        if note:
+            log.warning("aggregate_evaluate: %s", note)
+        return pooled
 
     # ---- log --------------------------------------------------------------------
 
@@ -255,26 +256,43 @@ def selection_metrics(chosen: AlphaSelection) -> dict[str, float]:
     return {"alpha": chosen.alpha, "held-out-mse": float(chosen.mean[best])}
 
 
-def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    """Average MSE and R² over clients, weighted by rows, as Flower does.
+def pool_evaluations(
+    evaluations: Sequence[Evaluation | ErrorMoments],
+) -> tuple[dict[str, float], str]:
+    """Return MSE and R² over the rows of all clients, and what is not known of them.
 
-    The mean MSE is the MSE over all rows. The mean R² is a mean of clients' own R²,
-    over those that have one; it is not the R² over all rows.
+    "r2" is left out where a target does not vary, or some clients (of 0.1.0, or
+    foreign) told only their own R²; MSE is then weighted by rows, whatever their
+    weights. "mean-site-r2" is the mean of the clients' own R², weighted by rows, over
+    those that have one: another number, often far below where sites differ in level.
 
     Examples
     --------
-    >>> average_evaluations([Evaluation(1.0, 0.5, 10), Evaluation(4.0, 0.2, 20)])
-    {'mse': 3.0, 'r2': 0.3, 'num-examples': 30.0}
+    >>> pool_evaluations([Evaluation(1.0, 0.5, 10), Evaluation(4.0, 0.2, 20)])[0]
+    {'mse': 3.0, 'mean-site-r2': 0.3, 'num-examples': 30.0}
     """
-    rows = sum(evaluation.n_rows for evaluation in evaluations)
-    if rows == 0:
-        return {}
-    averaged = {"mse": sum(e.mse * (e.n_rows / rows) for e in evaluations)}
-    with_r2 = [e for e in evaluations if e.n_rows and not math.isnan(e.r2)]
-    if with_r2:
-        weight = sum(e.n_rows for e in with_r2)
-        averaged["r2"] = sum(e.r2 * (e.n_rows / weight) for e in with_r2)
-    return {**averaged, "num-examples": float(rows)}
+    evaluations = [each for each in evaluations if each.n_rows]
+    if not evaluations:
+        return {}, ""
+    rows = sum(each.n_rows for each in evaluations)
+    full = [each for each in evaluations if isinstance(each, ErrorMoments)]
+    told: dict[str, float] = {}
+    note = ""
+    if len(full) == len(evaluations):
+        whole = pool(full)
+        told = {"mse": whole.mse} | ({} if math.isnan(whole.r2) else {"r2": whole.r2})
+    else:
+        told["mse"] = sum(each.mse * (each.n_rows / rows) for each in evaluations)
+        older = len(evaluations) - len(full)
+        note = (
+            f"R² over all rows is not known: {older} of "
+            f"{counted(len(evaluations), 'client')} sent only its own, as 0.1.0 does"
+        )
+    own = [each for each in evaluations if not math.isnan(each.r2)]
+    if own:
+        weight = sum(each.n_rows for each in own)
+        told["mean-site-r2"] = sum(each.r2 * (each.n_rows / weight) for each in own)
+    return {**told, "num-examples": float(rows)}, note
 
 
 def either_name(**spellings: int | None) -> int | None:

@@ -39,6 +39,7 @@ from .error_text import readable_error
 from .protocol.answer_records import (
     answer_fields,
     error_content,
+    evaluation_metrics,
     losses_metrics,
     reply_content,
 )
@@ -304,7 +305,7 @@ def evaluate_arrays(
     if asks_for_losses(config):
         smallest = float(found.values.min())
         return smallest, found.n_rows, dict(losses_metrics(found))
-    return found.mse, found.n_rows, {"mse": found.mse, "r2": found.r2}
+    return found.mse, found.n_rows, dict(evaluation_metrics(found))
 
 
 def _decoded(parameters: Parameters) -> list[NDArray[Any]]:

@@ -14,7 +14,7 @@ from .._types import Array
 from ..data.rows import finite_block
 from ..errors import DataError, FedRidgeError
 from ..features import FeatureMap, GaussianProjection
-from .evaluation import Evaluation, errors_on
+from .evaluation import Evaluation, error_moments
 from .model_file import read_model, write_model
 from .sklearn_form import fitted_estimator
 from .summary import model_repr, model_summary
@@ -315,10 +315,8 @@ class RidgeModel:
         >>> round(mse, 6), round(r2, 6), n_rows
         (0.5, 0.777778, 2)
         """
-        error, spread, n_rows = errors_on(self, X, y, sample_weight)
-        defined = n_rows > 1 and bool(np.all(spread > 0))
-        r2 = float(np.mean(1.0 - error / spread)) if defined else float("nan")
-        return Evaluation(float(np.mean(error)), r2, n_rows)
+        found = error_moments(self, X, y, sample_weight)
+        return Evaluation(found.mse, found.r2, found.n_rows)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R² of the predictions, as ``score`` of scikit-learn's Ridge does.
@@ -348,9 +346,10 @@ class RidgeModel:
         >>> round(solve(stats, alpha=0.0).score([[2.0], [3.0]], [5.0, 8.0]), 6)
         0.777778
         """
-        error, spread, n_rows = errors_on(self, X, y, sample_weight)
-        if n_rows < 2:
+        found = error_moments(self, X, y, sample_weight)
+        if found.n_rows < 2:
             return float("nan")
+        error, spread = found.error, found.variance
         with np.errstate(divide="ignore", invalid="ignore"):
             r2 = 1.0 - error / spread
         constant = np.where(error > 0, 0.0, 1.0)
