@@ -20,6 +20,8 @@ from .requests import AskLosses, AskStatistics
 from .round import Fit, FitResult, Round
 from .settings import FitSettings, is_auto
 
+_SHOWN = 10
+
 
 def one_shot(settings: FitSettings) -> Fit:
     """Ask for all statistics at once, add them up, choose alpha, solve."""
@@ -30,6 +32,8 @@ def one_shot(settings: FitSettings) -> Fit:
 def solve_gathered(settings: FitSettings, gathered: Gathered) -> Fit:
     """Choose alpha as the settings say, and solve for it."""
     total, options = gathered.total, settings.options
+    if settings.selection in ("clients", "server"):
+        _refuse_one_client(gathered)
     if settings.selection == "clients":
         return (yield from choose_by_clients(settings, gathered))
     with gathered.naming_suspects():
@@ -84,6 +88,21 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
         warn_edge(selection)
     model = gathered.on_raw_columns(selection.model)
     return FitResult(model, gathered, total, selection, answers.failures)
+
+
+def _refuse_one_client(gathered: Gathered) -> None:
+    """Say who is missing, where alpha cannot be chosen by leaving one client out."""
+    if len(gathered.answers.parts) > 1 or not gathered.failures:
+        return
+    failed = list(gathered.failures.items())
+    lines = [f"  client {client}: {reason}" for client, reason in failed[:_SHOWN]]
+    lines += [f"  ... and {len(failed) - _SHOWN} more"] if failed[_SHOWN:] else []
+    raise NotEnoughClientsError(
+        "alpha is chosen by leaving one client out in turn, and only one of "
+        f"{1 + len(failed)} can be used:\n"
+        + "\n".join(lines)
+        + '\n  To choose alpha with one client, use cv="gcv".'
+    )
 
 
 def _selection_on_server(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN_FAILURES = 20
+_SHOWN_REASONS = 3
 _ON_DEMAND = frozenset({"diagnose", "advise"})
 
 
@@ -80,6 +81,9 @@ class FitReport:
         Clients whose rows are in the model.
     failures : dict of str to str
         Clients that are not, and why.
+    rows_left_out : dict of str to int
+        How many rows those have of which it is known: their answer arrived and did not
+        fit.
     repeated : list of str
         Clients that answered more than once; they count once.
     n_rows : int or None
@@ -153,6 +157,7 @@ class FitReport:
     ...     seconds={"wait": 0.1, "train": 1.25},
     ... )
     >>> print(report)
+    MODEL OF 2 OF 3 CLIENTS, 300 ROWS: client clinic-c: no answer within 60 s
     One-shot federated ridge
       clients     2 in, 1 out
       data        300 rows, 10 features, 1 target
@@ -171,6 +176,7 @@ class FitReport:
     n_features: int
     n_targets: int
     alpha: float
+    rows_left_out: dict[str, int] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -205,6 +211,24 @@ class FitReport:
     def advice(self) -> str:
         """What would have been better, if something would."""
         return "" if self.advise is None else self.advise()
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Clients of which nothing is in the model, and why."""
+        inside = set(self.participants)
+        return {c: why for c, why in self.failures.items() if c not in inside}
+
+    @property
+    def scope(self) -> str:
+        """How many clients and rows are in the model; empty if that is all of them."""
+        out = self.left_out
+        rows = None if self.privacy is not None else self.n_rows
+        return scope_text(len(self.participants), out, rows, self.rows_left_out)
+
+    @property
+    def incomplete(self) -> str:
+        """The same, with the reasons."""
+        return with_reasons(self.scope, self.left_out)
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -330,7 +354,8 @@ class FitReport:
         if self.advice:
             rows.append(("advice", self.advice))
         width = max(10, *(len(name) for name, _ in rows))
-        lines = [self._title()]
+        lines = [self.incomplete] if self.incomplete else []
+        lines.append(self._title())
         lines += [f"  {name:<{width}}  {value}" for name, value in rows]
         lines += _failure_lines("suspect, but in the model", self.suspects)
         lines += _failure_lines("left out", self.failures)
@@ -390,6 +415,41 @@ class FitReport:
             ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
             ("shrinkage", shrinkage),
         ]
+
+
+def scope_text(
+    n_inside: int,
+    left_out: Mapping[str, str],
+    n_rows: int | None,
+    rows_left_out: Mapping[str, int],
+) -> str:
+    """Return how much of the data is in a model, or nothing if that is all.
+
+    Examples
+    --------
+    >>> scope_text(2, {"a": "late", "b": "other columns"}, 440, {"b": 385})
+    'MODEL OF 2 OF 4 CLIENTS, 440 OF AT LEAST 825 ROWS'
+    """
+    if not left_out:
+        return ""
+    text = f"MODEL OF {n_inside} OF {n_inside + len(left_out)} CLIENTS"
+    if n_rows is None:
+        return text
+    known = [rows_left_out[client] for client in left_out if client in rows_left_out]
+    if not known:
+        return f"{text}, {n_rows} ROWS"
+    of = "OF" if len(known) == len(left_out) else "OF AT LEAST"
+    return f"{text}, {n_rows} {of} {n_rows + sum(known)} ROWS"
+
+
+def with_reasons(scope: str, left_out: Mapping[str, str]) -> str:
+    """Return the scope followed by the reasons, in one line."""
+    if not scope:
+        return ""
+    told = [f"client {c}: {why}" for c, why in list(left_out.items())[:_SHOWN_REASONS]]
+    if len(left_out) > _SHOWN_REASONS:
+        told.append(f"and {len(left_out) - _SHOWN_REASONS} more")
+    return f"{scope}: {'; '.join(told)}"
 
 
 _RECORDS = {"privacy": PrivacyReport, "refinement": Refinement}

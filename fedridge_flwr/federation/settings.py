@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._checks import check_alpha, check_choice, check_whole
+from .._checks import check_alpha, check_choice, check_flag, check_whole
 from ..data.schema import Schema
 from ..errors import FedRidgeError, PrivacyError
 from ..features import FeatureMap
@@ -47,6 +47,7 @@ class FitSettings:
     max_bytes: int = 8_000_000
     feature_map: FeatureMap | None = None
     screen: str = "report"
+    strict: bool = False
 
     selection: str | None = field(init=False)
     """How alpha is chosen: "clients", "server", "gcv", with privacy "noise", or not."""
@@ -86,6 +87,7 @@ class FitSettings:
                 f"{self.tol!r}."
             )
         check_choice("screen", self.screen, SCREENS)
+        check_flag("strict", self.strict)
         if isinstance(self.feature_names, str):
             raise FedRidgeError("feature_names must be a sequence of names, not text.")
         if self.privacy is not None:

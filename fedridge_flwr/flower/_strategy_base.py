@@ -71,6 +71,11 @@ class StrategyBase:
     @property
     def model_(self) -> RidgeModel:
         """The fitted model."""
+        if self._run.failed and self._run.result is not None:
+            raise AttributeError(
+                "there is no model_: clients are missing in it, and strict=True. "
+                "solve(strategy.statistics_, alpha) is the model without them."
+            )
         return _fitted(self._run.result).model
 
     @property

@@ -81,8 +81,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
     fraction_evaluate : float
         Fraction of the clients that evaluate the model; 0.0 means none.
     min_fit_clients : int, optional
-        Valid answers needed, by default one; with fewer, `NotEnoughClientsError` and no
-        model.
+        Clients with rows that must be in the model, by default one; with fewer,
+        `NotEnoughClientsError` and no model.
     min_evaluate_clients : int
         Clients that evaluate at least, whatever the fraction.
     min_available_clients : int, optional
@@ -98,7 +98,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    wire_dtype, max_bytes, screen
+    wire_dtype, max_bytes, screen, strict
         As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
@@ -220,6 +220,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         max_rounds: int = 500,
         max_bytes: int = 8_000_000,
         screen: str = "report",
+        strict: bool = False,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         initial_parameters: Parameters | None = None,
@@ -319,11 +320,11 @@ class LegacyFedRidge(StrategyBase, Strategy):
 
     def _wait_for_clients(self, client_manager: ClientManager) -> list[ClientProxy]:
         began, needed = time.perf_counter(), self._settings.min_clients
-        wanted = self.min_available_clients
-        if needed > 1:
-            wanted = max(wanted or 0, needed)
         clients = wait_for_nodes(
-            lambda: _connected(client_manager), wanted, _WAIT_SECONDS
+            lambda: _connected(client_manager),
+            self.min_available_clients,
+            _WAIT_SECONDS,
+            at_least=needed,
         )
         self._run.add_seconds("wait", began)
         return sample(clients, self.fraction_fit, needed)

@@ -60,7 +60,8 @@ class FedRidge(StrategyBase, Strategy):
     fraction_evaluate : float
         Fraction of the nodes that evaluate the model; 0.0 means no evaluate round.
     min_train_nodes : int
-        Valid answers needed; with fewer, `NotEnoughClientsError` and no model.
+        Clients with rows that must be in the model; with fewer,
+        `NotEnoughClientsError` and no model.
     min_evaluate_nodes : int
         Nodes that evaluate at least, whatever the fraction.
     min_available_nodes : int, optional
@@ -109,6 +110,11 @@ class FedRidge(StrategyBase, Strategy):
         ``report_.suspects`` and changes nothing. "exclude" leaves them out, as long as
         they are a minority, and keeps the statistics of every client to do so. Not
         available with privacy.
+    strict : bool
+        End with an `IncompleteFitError`, and without a model, if any client that was
+        asked is not in it. Off by default: that a site may fail, be late or decline,
+        and the model is exact for the others, is what one round is good for. The report
+        then says in its first line how many clients and rows are in the model.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -197,6 +203,7 @@ class FedRidge(StrategyBase, Strategy):
         max_rounds: int = 500,
         max_bytes: int = 8_000_000,
         screen: str = "report",
+        strict: bool = False,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -253,6 +260,8 @@ class FedRidge(StrategyBase, Strategy):
         ------
         NotEnoughClientsError
             If too few nodes connect or too few answers are valid.
+        IncompleteFitError
+            If `strict`, and a client that was asked is not in the model.
         SingularSystemError
             If the rows of all clients do not determine the coefficients.
         """
@@ -431,13 +440,11 @@ class FedRidge(StrategyBase, Strategy):
                 yield Reply(client, reply.content, size=size)
 
     def _wait_for_nodes(self, grid: Grid) -> list[int]:
-        wanted = self.min_available_nodes
-        if self._settings.min_clients > 1:
-            wanted = max(wanted or 0, self._settings.min_clients)
         return wait_for_nodes(
             lambda: sorted(set(grid.get_node_ids())),
-            wanted,
+            self.min_available_nodes,
             self._timeout or _DEFAULT_TIMEOUT,
+            at_least=self._settings.min_clients,
         )
 
     def _silence(self) -> str:

@@ -36,7 +36,7 @@ class RidgeModel:
 
     Parameters
     ----------
-    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy
+    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy, scope
         Kept as the attribute of the same name with an underscore, see below.
     fit_intercept : bool
         Whether the intercept was fitted.
@@ -82,6 +82,8 @@ class RidgeModel:
         from the statistics.
     privacy_ : dict or None
         The privacy report of a private model: the guarantee, and the budget spent.
+    scope_ : str
+        How many clients and rows are in the model, if some were left out.
 
     Examples
     --------
@@ -114,6 +116,7 @@ class RidgeModel:
         feature_map: FeatureMap | None = None,
         n_features_in: int | None = None,
         map_fingerprint: str | None = None,
+        scope: str = "",
     ) -> None:
         self.coef_ = coef
         self.intercept_ = intercept
@@ -126,6 +129,7 @@ class RidgeModel:
         self.r2_ = r2
         self.alpha_chosen_by = alpha_chosen_by
         self.privacy_ = privacy
+        self.scope_ = scope
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint

@@ -47,6 +47,8 @@ def write_model(model: RidgeModel, path: Path) -> None:
     if model.feature_map is not None:
         content["feature_map"] = model.feature_map.content()
         content["n_features_in"] = model.n_features_in_
+    if model.scope_:
+        content["scope"] = model.scope_
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
@@ -156,7 +158,13 @@ def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     return lambda name, value: None if value is None else read(name, value)
 
 
-_LATER_KEYS = ("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map")
+_LATER_KEYS = (
+    "alpha_chosen_by",
+    "privacy",
+    "map_fingerprint",
+    "feature_map",
+    "scope",
+)
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "coef": _numbers,
     "intercept": _numbers,
@@ -171,4 +179,5 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "alpha_chosen_by": _optional(_text),
     "privacy": _optional(_privacy),
     "map_fingerprint": _optional(_text),
+    "scope": lambda name, value: "" if value is None else _text(name, value),
 }

@@ -192,7 +192,10 @@ def test_the_report_prints_the_quantities_of_the_paper():
 
 def test_many_failures_are_cut_and_counted():
     shown = str(report(failures={str(k): "late" for k in range(50)}))
-    assert shown.count("late") == 20
+    assert shown.count("    client") == 20
+    first = "MODEL OF 2 OF 50 CLIENTS, 100 ROWS: client 0: late; "
+    assert shown.startswith(first)
+    assert "; and 45 more\n" in shown
     assert "... and 30 more" in shown
     also = str(report(evaluation_failures={"7": "no rows"}))
     assert "did not evaluate" in also
@@ -417,3 +420,21 @@ def test_clients_without_r2_do_not_count_in_its_average():
 
 def test_no_evaluations_average_to_nothing():
     assert pool_evaluations([]) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("known", "rows"),
+    [({}, "440 ROWS"), ({"a": 300, "b": 85}, "440 OF 825 ROWS")],
+)
+def test_rows_of_others_are_told_where_they_are_known(known, rows):
+    out = {"a": "other columns", "b": "other columns"}
+    told = report(failures=out, n_rows=440, rows_left_out=known)
+    assert told.scope == f"MODEL OF 2 OF 4 CLIENTS, {rows}"
+    partly = report(failures=out, n_rows=440, rows_left_out={"a": 300})
+    assert partly.scope == "MODEL OF 2 OF 4 CLIENTS, 440 OF AT LEAST 740 ROWS"
+
+
+def test_a_client_that_only_missed_a_round_is_in_the_model():
+    told = report(failures={"1": "round 2: not connected"})
+    assert "1" in told.participants
+    assert told.scope == told.incomplete == ""
