@@ -300,14 +300,14 @@ class Aggregate(Answers):
 
     def _reason_to_refuse(self, part: Contribution) -> str | None:
         settings, schema = self.settings, part.schema
-        if part.form != "private" and not part.scale()[0] > 0:
-            return "has no rows"
         if (part.form == "private") != (settings.privacy is not None):
             return _REFUSED["private" if settings.privacy is None else "exact"]
         if part.form == "plain" and not settings.accepts_plain:
             return _REFUSED["plain"]
         if part.rounding and settings.wire_dtype != "float32":
             return _REFUSED["rounded"]
+        if part.form != "private" and not part.scale()[0] > 0:
+            return "has no rows"
         expected = settings.schema
         if expected is None:
             return None

@@ -1,6 +1,7 @@
 """The fit in one round: every client's statistics, added up and solved."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,7 @@ def solve_gathered(settings: FitSettings, gathered: Gathered) -> Fit:
 def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     """Let every client count the losses of the models of all others on its rows."""
     total, options, alphas = gathered.total, settings.options, settings.alphas
+    parts = _in_order(gathered)
     with gathered.naming_suspects():
         if alphas is None or is_auto(alphas):
             candidates = auto_alphas(total, **options)
@@ -59,7 +61,7 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
         except FedRidgeError:
             alpha = float(candidates[-1])
         model = gathered.on_raw_columns(solve(total, alpha, **options))
-        models = held_out_models(gathered.answers.parts, candidates, **options)
+        models = held_out_models(parts, candidates, **options)
     known = gathered.feature_hash, gathered.feature_map
     requests = {client: AskLosses(each, *known) for client, each in models.items()}
     answers = Answers()
@@ -79,8 +81,8 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     selection = AlphaSelection.from_losses(
         total,
         candidates,
-        answers.parts,
-        {c: part.total_weight for c, part in gathered.answers.parts.items()},
+        {c: answers.parts[c] for c in parts if c in answers.parts},
+        {c: part.total_weight for c, part in parts.items()},
         one_standard_error=settings.one_standard_error,
         **options,
     )
@@ -88,6 +90,12 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
         warn_edge(selection)
     model = gathered.on_raw_columns(selection.model)
     return FitResult(model, gathered, total, selection, answers.failures)
+
+
+def _in_order(gathered: Gathered) -> dict[str, Any]:
+    """Return the contributions by node id; the order of arrival is never the same."""
+    parts = gathered.answers.parts
+    return {c: parts[c] for c in sorted(parts, key=lambda c: (len(c), c))}
 
 
 def _refuse_one_client(gathered: Gathered) -> None:
@@ -112,7 +120,7 @@ def _selection_on_server(
     alphas = "auto" if settings.alphas is None else settings.alphas
     if settings.selection == "server":
         return select_alpha(
-            gathered.answers.parts,
+            _in_order(gathered),
             alphas,
             method="loco",
             one_standard_error=settings.one_standard_error,

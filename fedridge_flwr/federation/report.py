@@ -81,6 +81,10 @@ class FitReport:
         Clients whose rows are in the model.
     failures : dict of str to str
         Clients that are not, and why.
+    names : dict of str to str
+        What clients are called, where that is known: their name of registration, that
+        of ``--node-config 'name="clinic-a"'``, or their partition. All else here has
+        their node ids.
     rows_left_out : dict of str to int
         How many rows those have of which it is known: their answer arrived and did not
         fit.
@@ -176,6 +180,7 @@ class FitReport:
     n_features: int
     n_targets: int
     alpha: float
+    names: dict[str, str] = field(default_factory=dict)
     rows_left_out: dict[str, int] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
     bytes_up: int = 0
@@ -228,7 +233,7 @@ class FitReport:
     @property
     def incomplete(self) -> str:
         """The same, with the reasons."""
-        return with_reasons(self.scope, self.left_out)
+        return with_reasons(self.scope, self._named(self.left_out))
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -357,13 +362,21 @@ class FitReport:
         lines = [self.incomplete] if self.incomplete else []
         lines.append(self._title())
         lines += [f"  {name:<{width}}  {value}" for name, value in rows]
-        lines += _failure_lines("suspect, but in the model", self.suspects)
-        lines += _failure_lines("left out", self.failures)
-        lines += _failure_lines("not in the choice of alpha", self.selection_failures)
-        lines += _failure_lines("did not evaluate", self.evaluation_failures)
+        for title, clients in (
+            ("suspect, but in the model", self.suspects),
+            ("left out", self.failures),
+            ("not in the choice of alpha", self.selection_failures),
+            ("did not evaluate", self.evaluation_failures),
+        ):
+            lines += _failure_lines(title, self._named(clients))
         if self.repeated:
-            lines.append(f"  answered twice, counted once: {', '.join(self.repeated)}")
+            twice = ", ".join(self.names.get(c, c) for c in self.repeated)
+            lines.append(f"  answered twice, counted once: {twice}")
         return "\n".join(lines)
+
+    def _named(self, clients: Mapping[str, str]) -> dict[str, str]:
+        own = len(set(self.names.values())) == len(self.names)
+        return {self.names.get(c, c) if own else c: why for c, why in clients.items()}
 
     def _title(self) -> str:
         if self.refinement is not None:

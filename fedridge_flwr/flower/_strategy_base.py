@@ -2,14 +2,16 @@
 
 import logging
 import math
+import re
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from .._checks import check_whole
 from .._text import counted
@@ -24,14 +26,16 @@ from ..regression.alpha_selection import AlphaSelection
 from ..regression.evaluation import ErrorMoments, Evaluation, pool
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
+from .error_text import LONGEST_NAME
 from .exchange import fedavg_round_bytes
-from .protocol.answer_records import read_answer
+from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
 _T = TypeVar("_T")
+_CLIENT = re.compile(r"\bclient (\d+)\b")
 _HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
     "clients": "chosen by the clients in one more round (their statistics are kept)",
@@ -56,6 +60,60 @@ class Reply:
     error: str = ""
     crashed: bool = False
     size: int = 0
+    name: object = None
+
+
+class ClientNames:
+    """The names that people know clients by; node ids stay the keys.
+
+    A name is from the registration of a SuperNode, or what a client says of itself. It
+    is a label and never an identity: those who share one are told apart by their ids.
+
+    Examples
+    --------
+    >>> names = ClientNames()
+    >>> for node, name in {"7": "clinic-a", "8": "clinic-b", "9": "clinic-b"}.items():
+    ...     names.tell(node, name)
+    >>> names.of("7"), names.of("8"), names.of("6")
+    ('clinic-a', 'clinic-b (8)', '6')
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._registered: set[str] = set()
+
+    def register(self, grid: Any) -> None:
+        """Take the names that the SuperNodes of a grid were registered with."""
+        known = {str(n.node_id): n.name for n in getattr(grid, "get_nodes", tuple)()}
+        for client, name in known.items():
+            self.tell(client, name)
+        self._registered |= {client for client, name in known.items() if name}
+
+    def tell(self, client: str, name: object) -> None:
+        """Take a name if it is one: a short printable line, and not like an id."""
+        if client in self._registered or not isinstance(name, str):
+            return
+        short = 0 < len(name) <= LONGEST_NAME and name == name.strip()
+        if short and name.isprintable() and not name.isdigit():
+            self._names[client] = name
+
+    def of(self, client: str) -> str:
+        """Return what a client is called, its id where it has no name."""
+        return self.among([client]).get(client, client)
+
+    def among(self, clients: Iterable[str]) -> dict[str, str]:
+        """Return what those of these clients are called that have a name."""
+        shared = Counter(self._names.values())
+        found = {c: self._names[c] for c in clients if c in self._names}
+        return {
+            c: name if shared[name] == 1 and "(" not in name else f"{name} ({c})"
+            for c, name in found.items()
+        }
+
+    def in_text(self, text: str) -> str:
+        """Return a text in which clients go by their names."""
+        known = self.among(self._names)
+        return _CLIENT.sub(lambda m: f"client {known.get(m[1], m[1])}", text)
 
 
 class StrategyBase:
@@ -64,6 +122,7 @@ class StrategyBase:
     _settings: FitSettings
     _run: FitRun
     _last_round: int
+    _names: ClientNames
     _arrays: ArrayRecord
 
     # ---- results ----------------------------------------------------------------
@@ -71,7 +130,7 @@ class StrategyBase:
     @property
     def model_(self) -> RidgeModel:
         """The fitted model."""
-        if self._run.failed and self._run.result is not None:
+        if self._run.result is not None and self._run.model is None:
             raise AttributeError(
                 "there is no model_: clients are missing in it, and strict=True. "
                 "solve(strategy.statistics_, alpha) is the model without them."
@@ -121,6 +180,7 @@ class StrategyBase:
 
     def _new_fit(self) -> None:
         self._run, self._last_round = FitRun(self._settings), NO_ROUND
+        self._names = ClientNames()
 
     def _config(self, server_round: int) -> dict[str, Any]:
         """Return what every request says beside what it asks for."""
@@ -144,6 +204,7 @@ class StrategyBase:
         for reply in replies:
             client, content = reply.client, reply.content
             self._run.bytes_up += reply.size
+            self._names.tell(client, reply.name or _name_in(content))
             if content is None:
                 (into.crash if reply.crashed else into.refuse)(client, reply.error)
                 continue
@@ -166,9 +227,16 @@ class StrategyBase:
         answers = None if run.round is None else run.round.into
         try:
             run.finish_round()
+        except FedRidgeError as error:
+            error.args = (self._names.in_text(str(error)),)
+            raise
         finally:
             for client, reason in ({} if answers is None else answers.failures).items():
-                log.warning("%s: client %s left out: %s", where, client, reason)
+                name = self._names.of(client)
+                log.warning("%s: client %s left out: %s", where, name, reason)
+            if run.report is not None:
+                told = [*run.report.participants, *run.report.failures]
+                run.report.names = self._names.among(told)
         if run.progress:
             log.info("%s: %s", where, run.progress)
         if run.model is not None:
@@ -177,7 +245,8 @@ class StrategyBase:
             self._last_round = server_round
             run.compare_bytes(fedavg_round_bytes(self._arrays))
             for client, reason in run.report.suspects.items():
-                log.warning("%s: client %s is suspect: %s", where, client, reason)
+                name = self._names.of(client)
+                log.warning("%s: client %s is suspect: %s", where, name, reason)
             if run.report.wire_error is not None:
                 log.info(
                     "%s: by float32, coefficients are right to %.1e of their size",
@@ -238,6 +307,15 @@ class StrategyBase:
         if log.isEnabledFor(logging.INFO):
             for line in self.report_.text(diagnostics=False).splitlines():
                 log.info("%s", line)
+
+
+def _name_in(content: RecordDict | None) -> object:
+    """Return what a client says it is called."""
+    for key in ("config", "fitres.metrics"):
+        record: Any = None if content is None else content.get(key)
+        if isinstance(record, ConfigRecord) and NAME_KEY in record:
+            return record[NAME_KEY]
+    return None
 
 
 def settings_of(arguments: Mapping[str, Any], *, min_clients: int) -> FitSettings:

@@ -17,6 +17,7 @@ from flwr.app import (
 )
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.common.serde import message_to_proto
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
@@ -338,6 +339,10 @@ class CountingGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         """Pass on."""
         return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Pass on."""
+        return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Count and pass on."""

@@ -46,6 +46,7 @@ from ._strategy_base import (
 )
 from .error_text import one_line, tidy_reason
 from .exchange import check_share, message_bytes, sample, wait_for_nodes
+from .protocol.answer_records import NAME_KEY
 from .protocol.array_records import model_arrays
 from .protocol.request_records import PROTOCOL, PROTOCOL_KEY, request_parts
 
@@ -326,6 +327,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
             _WAIT_SECONDS,
             at_least=needed,
         )
+        self._names.register(getattr(clients[0], "grid", None))
         self._run.add_seconds("wait", began)
         return sample(clients, self.fraction_fit, needed)
 
@@ -362,7 +364,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
             if isinstance(failure, tuple):
                 client, result = failure
                 reason = getattr(result.status, "message", "no reason given")
-                yield Reply(_name(client), error=one_line(reason))
+                told = getattr(result, "metrics", {}).get(NAME_KEY)
+                yield Reply(_name(client), error=one_line(reason), name=told)
 
     # ---- evaluation -----------------------------------------------------------
 

@@ -328,6 +328,7 @@ class FedRidge(StrategyBase, Strategy):
             return []
         if current.to is None:
             nodes = self._wait_for_nodes(grid)
+            self._names.register(grid)
             nodes = sample(nodes, self.fraction_train, self._settings.min_clients)
             self._run.add_seconds("wait", began)
         else:

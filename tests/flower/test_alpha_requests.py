@@ -213,7 +213,7 @@ def test_whoever_drops_out_of_the_choice_is_named_and_still_in_the_model() -> No
         ("1004", "no held-out losses"),
     ):
         assert words in failures[node]
-        assert node in str(strategy.report_)
+        assert f"client {strategy.report_.names[node]}: " in str(strategy.report_)
     found = by_client(strategy.selection_)
     assert sorted(found) == ["1005", "1006", "1007"]
     server = by_client(select_alpha(parts(), ALPHAS))

@@ -54,8 +54,8 @@ def test_report_and_summary_say_how_much_is_in_the_model(strategy, tmp_path):
     fitted = run(strategy, SPLIT, 4, save_model=tmp_path / "model.json")
     first = str(fitted.report_).splitlines()[0]
     assert first.startswith(IN_THE_MODEL + ": ")
-    assert "client 1001: no rows this month" in first
-    assert "client 1003: its columns are not those of 2 other clients" in first
+    assert "client partition 1: no rows this month" in first
+    assert "client partition 3: its columns are not those of 2 other clients" in first
     assert fitted.model_.summary().splitlines()[-1] == IN_THE_MODEL
     kept = RidgeModel.load(tmp_path / "model.json")
     assert kept.summary().splitlines()[-1] == IN_THE_MODEL
@@ -84,8 +84,8 @@ def test_strict_ends_the_run_without_a_model(strategy, more, tmp_path):
     )
     with pytest.raises(IncompleteFitError, match=IN_THE_MODEL) as told:
         fit(fitted, InProcessGrid.of_app(SPLIT, 4))
-    assert "client 1001: no rows this month" in str(told.value)
-    assert "client 1003: its columns" in str(told.value)
+    assert "client partition 1: no rows this month" in str(told.value)
+    assert "client partition 3: its columns" in str(told.value)
     assert not file.exists()
     assert models == []
     assert sorted(fitted.report_.participants) == ["1000", "1002"]
@@ -99,7 +99,7 @@ def test_strict_ends_the_run_without_a_model(strategy, more, tmp_path):
 def test_strict_does_not_go_on_for_rounds_in_vain(strategy, mode):
     fitted = strategy(min_available_nodes=4, strict=True, mode=mode)
     grid = InProcessGrid.of_app(SPLIT, 4)
-    with pytest.raises(IncompleteFitError, match="MODEL OF 2 OF 4 CLIENTS: client 100"):
+    with pytest.raises(IncompleteFitError, match="MODEL OF 2 OF 4 CLIENTS: client partition"):
         fit(fitted, grid, 10)
     assert len(grid.sent) == 4
 
@@ -202,5 +202,5 @@ def test_clients_that_declined_come_before_another_way_to_choose_alpha(strategy,
     with pytest.raises(NotEnoughClientsError) as told:
         run(strategy, app, 4, alphas=[0.1, 1.0], cv=cv)
     text = str(told.value)
-    for node in (1001, 1002, 1003):
-        assert text.index(f"client {node}: declined") < text.index("gcv")
+    for node in (1, 2, 3):
+        assert text.index(f"client partition {node}: declined") < text.index("gcv")

@@ -113,9 +113,9 @@ def close(found: np.ndarray, wanted: np.ndarray, rtol: float, where: str) -> Non
     np.testing.assert_allclose(found, wanted, rtol=0, atol=atol, err_msg=where)
 
 
-# What 0.1.0 neither sends nor reads: the name of a fit in several rounds, and what R²
-# over the rows of all clients is computed from.
-NEW_FIELDS = ("fedridge-fit", "evaluation-sums")
+# What 0.1.0 neither sends nor reads: the name of a fit in several rounds, what R² over
+# the rows of all clients is computed from, and what a client is called.
+NEW_FIELDS = ("fedridge-fit", "evaluation-sums", "client-name")
 
 
 def fields_of(content: RecordDict) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from .request_records import FEATURE_HASH_KEY, MAP_KEY, PROTOCOL, PROTOCOL_KEY
 
 _NAMES, _RAW, _ERROR, _LOSSES = "feature-names", "n-features-in", "error", "losses"
 _SUMS = "evaluation-sums"
+NAME_KEY = "client-name"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
