@@ -14,8 +14,9 @@ from .multiround_fit import multiround
 from .one_shot import one_shot
 from .private_fit import private_one_shot, private_refinement
 from .recommend import better_mode
-from .report import FitReport, scope_text, with_reasons
+from .report import FitReport
 from .round import Fit, FitResult, Round
+from .scope import scope_text, with_reasons
 from .settings import FitSettings
 
 
@@ -199,6 +200,11 @@ class FitRun:
             suspects={
                 client: why
                 for client, why in gathered.screener.suspects.items()
+                if client not in failures
+            },
+            remarks={
+                client: why
+                for client, why in gathered.screener.remarks.items()
                 if client not in failures
             },
             screening=gathered.screener.summary,

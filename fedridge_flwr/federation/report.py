@@ -15,13 +15,13 @@ from .._text import counted, human_bytes
 from ..errors import FedRidgeError
 from ..privacy.privacy_report import PrivacyReport
 from ..regression.diagnostics import Spectrum
+from .scope import scope_text, with_reasons
 
 if TYPE_CHECKING:
     import os
 
 
 _SHOWN_FAILURES = 20
-_SHOWN_REASONS = 3
 _ON_DEMAND = frozenset({"diagnose", "advise"})
 
 
@@ -141,6 +141,10 @@ class FitReport:
         Clients whose statistics are well-formed and yet unlike those of the others,
         and by what. They are in the model; with ``screen="exclude"`` they are among
         the failures instead, unless they are too many to tell who is right.
+    remarks : dict of str to str
+        What honest clients may have and is worth a look: a column that is constant at
+        one client and varies at the others, or a mean that is a thousand times that of
+        the others. Nobody is left out for it.
     screening : str
         What was compared to find them, and what was not and why.
 
@@ -198,6 +202,7 @@ class FitReport:
     mode: str = ""
     feature_map: str = ""
     suspects: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
     screening: str = ""
     diagnose: Callable[[], Spectrum | None] | None = field(default=None, repr=False)
     advise: Callable[[], str] | None = field(default=None, repr=False)
@@ -364,6 +369,7 @@ class FitReport:
         lines += [f"  {name:<{width}}  {value}" for name, value in rows]
         for title, clients in (
             ("suspect, but in the model", self.suspects),
+            ("worth a look", self.remarks),
             ("left out", self.failures),
             ("not in the choice of alpha", self.selection_failures),
             ("did not evaluate", self.evaluation_failures),
@@ -428,41 +434,6 @@ class FitReport:
             ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
             ("shrinkage", shrinkage),
         ]
-
-
-def scope_text(
-    n_inside: int,
-    left_out: Mapping[str, str],
-    n_rows: int | None,
-    rows_left_out: Mapping[str, int],
-) -> str:
-    """Return how much of the data is in a model, or nothing if that is all.
-
-    Examples
-    --------
-    >>> scope_text(2, {"a": "late", "b": "other columns"}, 440, {"b": 385})
-    'MODEL OF 2 OF 4 CLIENTS, 440 OF AT LEAST 825 ROWS'
-    """
-    if not left_out:
-        return ""
-    text = f"MODEL OF {n_inside} OF {n_inside + len(left_out)} CLIENTS"
-    if n_rows is None:
-        return text
-    known = [rows_left_out[client] for client in left_out if client in rows_left_out]
-    if not known:
-        return f"{text}, {n_rows} ROWS"
-    of = "OF" if len(known) == len(left_out) else "OF AT LEAST"
-    return f"{text}, {n_rows} {of} {n_rows + sum(known)} ROWS"
-
-
-def with_reasons(scope: str, left_out: Mapping[str, str]) -> str:
-    """Return the scope followed by the reasons, in one line."""
-    if not scope:
-        return ""
-    told = [f"client {c}: {why}" for c, why in list(left_out.items())[:_SHOWN_REASONS]]
-    if len(left_out) > _SHOWN_REASONS:
-        told.append(f"and {len(left_out) - _SHOWN_REASONS} more")
-    return f"{scope}: {'; '.join(told)}"
 
 
 _RECORDS = {"privacy": PrivacyReport, "refinement": Refinement}

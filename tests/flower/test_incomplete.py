@@ -99,7 +99,7 @@ def test_strict_ends_the_run_without_a_model(strategy, more, tmp_path):
 def test_strict_does_not_go_on_for_rounds_in_vain(strategy, mode):
     fitted = strategy(min_available_nodes=4, strict=True, mode=mode)
     grid = InProcessGrid.of_app(SPLIT, 4)
-    with pytest.raises(IncompleteFitError, match="MODEL OF 2 OF 4 CLIENTS: client partition"):
+    with pytest.raises(IncompleteFitError, match="2 OF 4 CLIENTS: client partition"):
         fit(fitted, grid, 10)
     assert len(grid.sent) == 4
 
