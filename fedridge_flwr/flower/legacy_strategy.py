@@ -265,6 +265,14 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Flower's driver calls it, and all other methods.
         """
         if not self._trains(server_round):
+            if server_round == self._last_round + 1:
+                log.info(
+                    "configure_fit: the model is complete after round %d; the rounds "
+                    "that ServerConfig still has ask nobody and change nothing. "
+                    "num_rounds=%d is enough.",
+                    self._last_round,
+                    self._last_round,
+                )
             return []
         if server_round == 1 or self._run.failed:
             self._new_fit()
