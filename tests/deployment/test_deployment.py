@@ -29,6 +29,9 @@ def test_one_site_killed_mid_run_and_the_model_is_that_of_the_others(
     assert_pooled(output, deployed.data[:2])
     report = read_report(output)
     assert set(report["failures"]) == deployed.ids(names[2])
+    # The name of registration, which even a site that never answers has.
+    ids = deployed.federation.node_ids
+    assert report["names"] == {ids[name]: name for name in names}
     assert set(report["participants"]) == deployed.ids(*names[:2])
 
 
