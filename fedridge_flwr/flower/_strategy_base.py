@@ -235,8 +235,7 @@ class StrategyBase:
                 name = self._names.of(client)
                 log.warning("%s: client %s left out: %s", where, name, reason)
             if run.report is not None:
-                told = [*run.report.participants, *run.report.failures]
-                run.report.names = self._names.among(told)
+                self._name_clients(run.report)
         if run.progress:
             log.info("%s: %s", where, run.progress)
         if run.model is not None:
@@ -254,6 +253,10 @@ class StrategyBase:
                     run.report.wire_error,
                 )
         return run.model
+
+    def _name_clients(self, report: FitReport) -> None:
+        told = [*report.participants, *report.failures, *report.evaluation_failures]
+        report.names = self._names.among(told)
 
     # ---- evaluation -------------------------------------------------------------
 
@@ -274,6 +277,7 @@ class StrategyBase:
         report.seconds["evaluate"] = time.perf_counter() - began
         report.evaluation, report.evaluation_failures = pooled, answers.failures
         report.evaluation_note = note
+        self._name_clients(report)
         if note:
             log.warning("aggregate_evaluate: %s", note)
         return pooled

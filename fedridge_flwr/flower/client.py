@@ -301,7 +301,7 @@ def evaluate_result(site: Site, ins: EvaluateIns) -> EvaluateRes:
             site, ins.config, _decoded(ins.parameters)
         )
     except Exception as error:
-        return EvaluateRes(site.refusal(error, ins.config), 0.0, 0, {})
+        return EvaluateRes(site.refusal(error, ins.config), 0.0, 0, dict(site.named))
     return EvaluateRes(_OK, loss, count, metrics)
 
 

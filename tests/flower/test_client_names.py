@@ -134,6 +134,21 @@ def test_the_name_of_registration_comes_first(strategy):
     assert names["1004"] == "clinic-e (1004)"
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_clients_that_only_evaluate_have_names(strategy):
+    def no_test_rows(context: Context) -> Any:
+        raise DataError("no test rows")
+
+    app = ridge_client_app(lambda c: rows_of(1), no_test_rows)
+    half = "fraction_train" if strategy is FedRidge else "fraction_fit"
+    names = ["a", "b", "c", "d"]
+    settings = {half: 0.5, "fraction_evaluate": 1.0}
+    report = run(strategy, grid_of(app, list(names)), **settings).report_
+    assert len(report.participants) == 2
+    assert report.names == {str(1000 + k): name for k, name in enumerate(names)}
+    assert all(f"client {name}: no test rows" in str(report) for name in names)
+
+
 def test_a_silent_client_goes_by_the_name_of_registration():
     grid = grid_of(APPS["message"])
     grid.registered = {1002: "south"}
