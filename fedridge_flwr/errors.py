@@ -6,6 +6,7 @@ __all__ = [
     "DataError",
     "FedRidgeError",
     "IllConditionedWarning",
+    "IncompleteFitError",
     "MissingBoundError",
     "NotConvergedWarning",
     "NotEnoughClientsError",
@@ -164,6 +165,31 @@ class NotEnoughClientsError(FedRidgeError):
     ... except NotEnoughClientsError as error:
     ...     print(error)
     0 valid answers, at least 3 needed.
+    """
+
+
+class IncompleteFitError(FedRidgeError):
+    """Clients that were asked are not in the model, and ``strict=True`` forbids that.
+
+    The message says how many clients and rows are in it, and why the others are not.
+    ``report_`` and ``statistics_`` can be read; no model was handed out or written.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import FitReport, IncompleteFitError
+    >>> report = FitReport(
+    ...     participants=["site-b", "site-c"],
+    ...     failures={"site-a": "no answer within 60 s"},
+    ...     n_rows=440,
+    ...     n_features=3,
+    ...     n_targets=1,
+    ...     alpha=1.0,
+    ... )
+    >>> try:
+    ...     raise IncompleteFitError(report.incomplete)
+    ... except IncompleteFitError as error:
+    ...     print(error)
+    MODEL OF 2 OF 3 CLIENTS, 440 ROWS: client site-a: no answer within 60 s
     """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from .._checks import as_number, check_choice, check_whole, must_be
+from .._checks import as_number, check_choice, check_flag, check_whole, must_be
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..federation.requests import MODES
@@ -37,6 +37,7 @@ class AppSettings:
     mode: str = "oneshot"
     feature_map: str = ""
     screen: str = "report"
+    strict: bool = True
     epsilon: float = 0.0
     delta: float = 1e-5
     x_norm_bound: float = 0.0
@@ -118,6 +119,8 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
 def _read(run_config: Mapping[str, Any], field: str, default: Any) -> Any:
     key = field.replace("_", "-")
     name, value = f"run-config {key}", run_config.get(key, default)
+    if isinstance(default, bool):
+        return check_flag(name, value)
     if isinstance(default, int):
         return check_whole(name, value, _SMALLEST.get(field, 0))
     if isinstance(default, float):

@@ -38,6 +38,7 @@ def main(grid: Grid, context: Context) -> None:
         mode=settings.mode,
         feature_map=settings.mapping(),
         screen=settings.screen,
+        strict=settings.strict,
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
         unnamed="accept",  # every client loads the same data set, as arrays

@@ -329,6 +329,8 @@ class Aggregate(Answers):
             return _REFUSED["plain"]
         if part.rounding and settings.wire_dtype != "float32":
             return _REFUSED["rounded"]
+        if part.form != "private" and not part.scale()[0] > 0:
+            return "has no rows"
         expected = settings.schema
         if expected is None:
             return None

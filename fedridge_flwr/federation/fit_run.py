@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .._text import human_bytes
+from ..errors import IncompleteFitError
 from ..regression.diagnostics import spectrum
 from ..regression.model import RidgeModel
 from .multiround_fit import multiround
@@ -15,6 +16,7 @@ from .private_fit import private_one_shot, private_refinement
 from .recommend import better_mode
 from .report import FitReport
 from .round import Fit, FitResult, Round
+from .scope import scope_text, with_reasons
 from .settings import FitSettings
 
 
@@ -111,6 +113,7 @@ class FitRun:
     def finish_round(self) -> None:
         """Go on with the answers of this round, to the next round or to the end."""
         began = time.perf_counter()
+        asked = self.round
         try:
             self.round = next(self._steps)
             found, ended = self.round.result, False
@@ -125,6 +128,7 @@ class FitRun:
         if found is not None:
             self.result, self.model = found, found.model
             self._write_report(found)
+        self._refuse_incomplete(asked)
         if ended:
             self._hand_over(self.result)
         elif self.counts_losses:
@@ -139,6 +143,22 @@ class FitRun:
         self.__dict__.update(state)
         if self.result is None:
             self.__dict__.update(FitRun(self.settings).__dict__)
+
+    def _refuse_incomplete(self, asked: Round | None) -> None:
+        """Raise what is missing in a model that must have everybody, once known."""
+        if not self.settings.strict or asked is None:
+            return
+        if self.report is not None:
+            told = self.report.incomplete
+        elif self.settings.privacy is None:
+            out, inside = asked.into.failures, len(asked.into.participants)
+            told = with_reasons(scope_text(inside, out, None, {}), out)
+        else:
+            told = ""  # a client that misses a private round stays in the model
+        if told:
+            self.round, self.counts_losses, self.failed = None, False, True
+            self.model = None
+            raise IncompleteFitError(told)
 
     def _hand_over(self, result: FitResult | None) -> None:
         """Give the model to those who wait for it."""
@@ -159,6 +179,7 @@ class FitRun:
         self.report = FitReport(
             participants=[c for c in answers.participants if c not in result.dropped],
             failures=failures,
+            rows_left_out=dict(getattr(answers, "rows_left_out", {})),
             repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
             n_rows=model.n_rows_,
             n_features=total.n_features,
@@ -181,8 +202,15 @@ class FitRun:
                 for client, why in gathered.screener.suspects.items()
                 if client not in failures
             },
+            remarks={
+                client: why
+                for client, why in gathered.screener.remarks.items()
+                if client not in failures
+            },
             screening=gathered.screener.summary,
         )
+        if failures:
+            model.scope_ = self.report.scope
         if self._before_losses is not None and self.report.selection is not None:
             up, down = self._before_losses
             self.report.selection["bytes_up"] = self.bytes_up - up

@@ -1,6 +1,7 @@
 """The fit in one round: every client's statistics, added up and solved."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from .requests import AskLosses, AskStatistics
 from .round import Fit, FitResult, Round
 from .settings import FitSettings, is_auto
 
+_SHOWN = 10
+
 
 def one_shot(settings: FitSettings) -> Fit:
     """Ask for all statistics at once, add them up, choose alpha, solve."""
@@ -30,6 +33,8 @@ def one_shot(settings: FitSettings) -> Fit:
 def solve_gathered(settings: FitSettings, gathered: Gathered) -> Fit:
     """Choose alpha as the settings say, and solve for it."""
     total, options = gathered.total, settings.options
+    if settings.selection in ("clients", "server"):
+        _refuse_one_client(gathered)
     if settings.selection == "clients":
         return (yield from choose_by_clients(settings, gathered))
     with gathered.naming_suspects():
@@ -44,6 +49,7 @@ def solve_gathered(settings: FitSettings, gathered: Gathered) -> Fit:
 def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     """Let every client count the losses of the models of all others on its rows."""
     total, options, alphas = gathered.total, settings.options, settings.alphas
+    parts = _in_order(gathered)
     with gathered.naming_suspects():
         if alphas is None or is_auto(alphas):
             candidates = auto_alphas(total, **options)
@@ -55,7 +61,7 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
         except FedRidgeError:
             alpha = float(candidates[-1])
         model = gathered.on_raw_columns(solve(total, alpha, **options))
-        models = held_out_models(gathered.answers.parts, candidates, **options)
+        models = held_out_models(parts, candidates, **options)
     known = gathered.feature_map, gathered.wanted
     requests = {client: AskLosses(each, *known) for client, each in models.items()}
     answers = Answers()
@@ -75,8 +81,8 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     selection = AlphaSelection.from_losses(
         total,
         candidates,
-        answers.parts,
-        {c: part.total_weight for c, part in gathered.answers.parts.items()},
+        {c: answers.parts[c] for c in parts if c in answers.parts},
+        {c: part.total_weight for c, part in parts.items()},
         one_standard_error=settings.one_standard_error,
         **options,
     )
@@ -86,6 +92,27 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     return FitResult(model, gathered, total, selection, answers.failures)
 
 
+def _in_order(gathered: Gathered) -> dict[str, Any]:
+    """Return the contributions by node id; the order of arrival is never the same."""
+    parts = gathered.answers.parts
+    return {c: parts[c] for c in sorted(parts, key=lambda c: (len(c), c))}
+
+
+def _refuse_one_client(gathered: Gathered) -> None:
+    """Say who is missing, where alpha cannot be chosen by leaving one client out."""
+    if len(gathered.answers.parts) > 1 or not gathered.failures:
+        return
+    failed = list(gathered.failures.items())
+    lines = [f"  client {client}: {reason}" for client, reason in failed[:_SHOWN]]
+    lines += [f"  ... and {len(failed) - _SHOWN} more"] if failed[_SHOWN:] else []
+    raise NotEnoughClientsError(
+        "alpha is chosen by leaving one client out in turn, and only one of "
+        f"{1 + len(failed)} can be used:\n"
+        + "\n".join(lines)
+        + '\n  To choose alpha with one client, use cv="gcv".'
+    )
+
+
 def _selection_on_server(
     settings: FitSettings, gathered: Gathered
 ) -> AlphaSelection | None:
@@ -93,7 +120,7 @@ def _selection_on_server(
     alphas = "auto" if settings.alphas is None else settings.alphas
     if settings.selection == "server":
         return select_alpha(
-            gathered.answers.parts,
+            _in_order(gathered),
             alphas,
             method="loco",
             one_standard_error=settings.one_standard_error,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from .._text import counted, human_bytes
 from ..errors import FedRidgeError
 from ..privacy.privacy_report import PrivacyReport
 from ..regression.diagnostics import Spectrum
+from .scope import scope_text, with_reasons
 
 if TYPE_CHECKING:
     import os
@@ -80,6 +81,13 @@ class FitReport:
         Clients whose rows are in the model.
     failures : dict of str to str
         Clients that are not, and why.
+    names : dict of str to str
+        What clients are called, where that is known: their name of registration, that
+        of ``--node-config 'name="clinic-a"'``, or their partition. All else here has
+        their node ids.
+    rows_left_out : dict of str to int
+        How many rows those have of which it is known: their answer arrived and did not
+        fit.
     repeated : list of str
         Clients that answered more than once; they count once.
     n_rows : int or None
@@ -111,7 +119,10 @@ class FitReport:
     selection_failures : dict of str to str
         Clients whose held-out losses are not in the choice, and why.
     evaluation : dict of str to float or None
-        Aggregated evaluation, if there was an evaluate round.
+        Scores over the evaluation rows of all clients, if there was an evaluate round:
+        "mse", "r2", and "mean-site-r2", the mean of the clients' own R².
+    evaluation_note : str
+        Why there is no "r2", if clients did not send what it takes.
     evaluation_failures : dict of str to str
         Clients that did not evaluate, and why.
     privacy : PrivacyReport or None
@@ -130,6 +141,10 @@ class FitReport:
         Clients whose statistics are well-formed and yet unlike those of the others,
         and by what. They are in the model; with ``screen="exclude"`` they are among
         the failures instead, unless they are too many to tell who is right.
+    remarks : dict of str to str
+        What honest clients may have and is worth a look: a column that is constant at
+        one client and varies at the others, or a mean that is a thousand times that of
+        the others. Nobody is left out for it.
     screening : str
         What was compared to find them, and what was not and why.
 
@@ -150,6 +165,7 @@ class FitReport:
     ...     seconds={"wait": 0.1, "train": 1.25},
     ... )
     >>> print(report)
+    MODEL OF 2 OF 3 CLIENTS, 300 ROWS: client clinic-c: no answer within 60 s
     One-shot federated ridge
       clients     2 in, 1 out
       data        300 rows, 10 features, 1 target
@@ -168,6 +184,8 @@ class FitReport:
     n_features: int
     n_targets: int
     alpha: float
+    names: dict[str, str] = field(default_factory=dict)
+    rows_left_out: dict[str, int] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -178,11 +196,13 @@ class FitReport:
     selection_failures: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, float] | None = None
     evaluation_failures: dict[str, str] = field(default_factory=dict)
+    evaluation_note: str = ""
     privacy: PrivacyReport | None = None
     refinement: Refinement | None = None
     mode: str = ""
     feature_map: str = ""
     suspects: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
     screening: str = ""
     diagnose: Callable[[], Spectrum | None] | None = field(default=None, repr=False)
     advise: Callable[[], str] | None = field(default=None, repr=False)
@@ -201,6 +221,24 @@ class FitReport:
     def advice(self) -> str:
         """What would have been better, if something would."""
         return "" if self.advise is None else self.advise()
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Clients of which nothing is in the model, and why."""
+        inside = set(self.participants)
+        return {c: why for c, why in self.failures.items() if c not in inside}
+
+    @property
+    def scope(self) -> str:
+        """How many clients and rows are in the model; empty if that is all of them."""
+        out = self.left_out
+        rows = None if self.privacy is not None else self.n_rows
+        return scope_text(len(self.participants), out, rows, self.rows_left_out)
+
+    @property
+    def incomplete(self) -> str:
+        """The same, with the reasons."""
+        return with_reasons(self.scope, self._named(self.left_out))
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -317,7 +355,8 @@ class FitReport:
             rows += self._spectrum_rows()
         if self.evaluation is not None:
             found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())
-            rows.append(("evaluation", found))
+            note = f" ({self.evaluation_note})" if self.evaluation_note else ""
+            rows.append(("evaluation", found + note))
         if self.privacy is not None:
             rows += self.privacy.rows()
         if self.screening:
@@ -325,15 +364,25 @@ class FitReport:
         if self.advice:
             rows.append(("advice", self.advice))
         width = max(10, *(len(name) for name, _ in rows))
-        lines = [self._title()]
+        lines = [self.incomplete] if self.incomplete else []
+        lines.append(self._title())
         lines += [f"  {name:<{width}}  {value}" for name, value in rows]
-        lines += _failure_lines("suspect, but in the model", self.suspects)
-        lines += _failure_lines("left out", self.failures)
-        lines += _failure_lines("not in the choice of alpha", self.selection_failures)
-        lines += _failure_lines("did not evaluate", self.evaluation_failures)
+        for title, clients in (
+            ("suspect, but in the model", self.suspects),
+            ("worth a look", self.remarks),
+            ("left out", self.failures),
+            ("not in the choice of alpha", self.selection_failures),
+            ("did not evaluate", self.evaluation_failures),
+        ):
+            lines += _failure_lines(title, self._named(clients))
         if self.repeated:
-            lines.append(f"  answered twice, counted once: {', '.join(self.repeated)}")
+            twice = ", ".join(self.names.get(c, c) for c in self.repeated)
+            lines.append(f"  answered twice, counted once: {twice}")
         return "\n".join(lines)
+
+    def _named(self, clients: Mapping[str, str]) -> dict[str, str]:
+        own = len(set(self.names.values())) == len(self.names)
+        return {self.names.get(c, c) if own else c: why for c, why in clients.items()}
 
     def _title(self) -> str:
         if self.refinement is not None:

@@ -12,7 +12,7 @@ from ..errors import DataError, PrivacyError, ProtocolError
 from ..features import ColumnMoments, FeatureMap, check_allowed, map_rows
 from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator
-from ..regression.evaluation import Evaluation
+from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
 from ..statistics.encoding import encode_rows
 from .costs import MOST_FEATURES
@@ -79,7 +79,7 @@ class Guards:
 
 def respond(
     request: Request, load: Callable[[], RawRows], guards: Guards
-) -> Answer | Evaluation | Losses:
+) -> Answer | ErrorMoments | Losses:
     """Return what is asked about a client's rows, or raise the reason why not.
 
     Parameters
@@ -93,7 +93,7 @@ def respond(
 
     Returns
     -------
-    Answer, Evaluation or Losses
+    Answer, ErrorMoments or Losses
         By what was asked for.
 
     Examples
@@ -179,12 +179,12 @@ def _release(request: Any, raw: RawRows, guards: Guards) -> Answer:
     return Answer("private", {"release": found}, 1, rows.schema)
 
 
-def _evaluation(request: Any, rows: Rows, raw: RawRows) -> Evaluation:
+def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:
     model: RidgeModel = request.model
     model.features, model.targets = request.columns or Columns()
     if request.feature_map is not None:
         model = model.with_feature_map(request.feature_map, rows.n_features)
-    return model.evaluate(*raw)
+    return error_moments(model, *raw)
 
 
 def _losses(request: AskLosses, rows: Rows) -> Losses:

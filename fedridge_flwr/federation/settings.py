@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._checks import check_alpha, check_choice, check_whole
+from .._checks import check_alpha, check_choice, check_flag, check_whole
 from ..data.schema import Schema
 from ..errors import FedRidgeError, PrivacyError
 from ..features import FeatureMap
@@ -48,6 +48,7 @@ class FitSettings:
     feature_map: FeatureMap | None = None
     screen: str = "report"
     unnamed: str = "refuse"
+    strict: bool = False
 
     selection: str | None = field(init=False)
     """How alpha is chosen: "clients", "server", "gcv", with privacy "noise", or not."""
@@ -88,6 +89,7 @@ class FitSettings:
             )
         check_choice("screen", self.screen, SCREENS)
         check_choice("unnamed", self.unnamed, ("refuse", "accept"))
+        check_flag("strict", self.strict)
         if isinstance(self.feature_names, str):
             raise FedRidgeError("feature_names must be a sequence of names, not text.")
         if self.privacy is not None:

@@ -2,14 +2,16 @@
 
 import logging
 import math
+import re
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from .._checks import check_whole
 from .._text import counted
@@ -21,17 +23,19 @@ from ..federation.requests import AskEvaluation, Request
 from ..federation.settings import FitSettings
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
-from ..regression.evaluation import Evaluation
+from ..regression.evaluation import ErrorMoments, Evaluation, pool
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
+from .error_text import LONGEST_NAME
 from .exchange import fedavg_round_bytes
-from .protocol.answer_records import read_answer
+from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
 _T = TypeVar("_T")
+_CLIENT = re.compile(r"\bclient (\d+)\b")
 _HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
     "clients": "chosen by the clients in one more round (their statistics are kept)",
@@ -56,6 +60,60 @@ class Reply:
     error: str = ""
     crashed: bool = False
     size: int = 0
+    name: object = None
+
+
+class ClientNames:
+    """The names that people know clients by; node ids stay the keys.
+
+    A name is from the registration of a SuperNode, or what a client says of itself. It
+    is a label and never an identity: those who share one are told apart by their ids.
+
+    Examples
+    --------
+    >>> names = ClientNames()
+    >>> for node, name in {"7": "clinic-a", "8": "clinic-b", "9": "clinic-b"}.items():
+    ...     names.tell(node, name)
+    >>> names.of("7"), names.of("8"), names.of("6")
+    ('clinic-a', 'clinic-b (8)', '6')
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._registered: set[str] = set()
+
+    def register(self, grid: Any) -> None:
+        """Take the names that the SuperNodes of a grid were registered with."""
+        known = {str(n.node_id): n.name for n in getattr(grid, "get_nodes", tuple)()}
+        for client, name in known.items():
+            self.tell(client, name)
+        self._registered |= {client for client, name in known.items() if name}
+
+    def tell(self, client: str, name: object) -> None:
+        """Take a name if it is one: a short printable line, and not like an id."""
+        if client in self._registered or not isinstance(name, str):
+            return
+        short = 0 < len(name) <= LONGEST_NAME and name == name.strip()
+        if short and name.isprintable() and not name.isdigit():
+            self._names[client] = name
+
+    def of(self, client: str) -> str:
+        """Return what a client is called, its id where it has no name."""
+        return self.among([client]).get(client, client)
+
+    def among(self, clients: Iterable[str]) -> dict[str, str]:
+        """Return what those of these clients are called that have a name."""
+        shared = Counter(self._names.values())
+        found = {c: self._names[c] for c in clients if c in self._names}
+        return {
+            c: name if shared[name] == 1 and "(" not in name else f"{name} ({c})"
+            for c, name in found.items()
+        }
+
+    def in_text(self, text: str) -> str:
+        """Return a text in which clients go by their names."""
+        known = self.among(self._names)
+        return _CLIENT.sub(lambda m: f"client {known.get(m[1], m[1])}", text)
 
 
 class StrategyBase:
@@ -64,6 +122,7 @@ class StrategyBase:
     _settings: FitSettings
     _run: FitRun
     _last_round: int
+    _names: ClientNames
     _arrays: ArrayRecord
 
     # ---- results ----------------------------------------------------------------
@@ -71,6 +130,11 @@ class StrategyBase:
     @property
     def model_(self) -> RidgeModel:
         """The fitted model."""
+        if self._run.result is not None and self._run.model is None:
+            raise AttributeError(
+                "there is no model_: clients are missing in it, and strict=True. "
+                "solve(strategy.statistics_, alpha) is the model without them."
+            )
         return _fitted(self._run.result).model
 
     @property
@@ -116,6 +180,7 @@ class StrategyBase:
 
     def _new_fit(self) -> None:
         self._run, self._last_round = FitRun(self._settings), NO_ROUND
+        self._names = ClientNames()
 
     def _config(self, server_round: int) -> dict[str, Any]:
         """Return what every request says beside what it asks for."""
@@ -139,6 +204,7 @@ class StrategyBase:
         for reply in replies:
             client, content = reply.client, reply.content
             self._run.bytes_up += reply.size
+            self._names.tell(client, reply.name or _name_in(content))
             if content is None:
                 (into.crash if reply.crashed else into.refuse)(client, reply.error)
                 continue
@@ -161,9 +227,15 @@ class StrategyBase:
         answers = None if run.round is None else run.round.into
         try:
             run.finish_round()
+        except FedRidgeError as error:
+            error.args = (self._names.in_text(str(error)),)
+            raise
         finally:
             for client, reason in ({} if answers is None else answers.failures).items():
-                log.warning("%s: client %s left out: %s", where, client, reason)
+                name = self._names.of(client)
+                log.warning("%s: client %s left out: %s", where, name, reason)
+            if run.report is not None:
+                self._name_clients(run.report)
         if run.progress:
             log.info("%s: %s", where, run.progress)
         if run.model is not None:
@@ -172,7 +244,8 @@ class StrategyBase:
             self._last_round = server_round
             run.compare_bytes(fedavg_round_bytes(self._arrays))
             for client, reason in run.report.suspects.items():
-                log.warning("%s: client %s is suspect: %s", where, client, reason)
+                name = self._names.of(client)
+                log.warning("%s: client %s is suspect: %s", where, name, reason)
             if run.report.wire_error is not None:
                 log.info(
                     "%s: by float32, coefficients are right to %.1e of their size",
@@ -180,6 +253,10 @@ class StrategyBase:
                     run.report.wire_error,
                 )
         return run.model
+
+    def _name_clients(self, report: FitReport) -> None:
+        told = [*report.participants, *report.failures, *report.evaluation_failures]
+        report.names = self._names.among(told)
 
     # ---- evaluation -------------------------------------------------------------
 
@@ -192,16 +269,18 @@ class StrategyBase:
     def _finish_evaluation(
         self, answers: Answers, up: int, down: int, began: float
     ) -> dict[str, float]:
-        """Average what the clients evaluated, and put it into the report."""
-        report, averaged = (
-            self.report_,
-            average_evaluations(list(answers.parts.values())),
-        )
+        """Pool what the clients evaluated, and put it into the report."""
+        report = self.report_
+        pooled, note = pool_evaluations(list(answers.parts.values()))
         report.bytes_up += up
         report.bytes_down += down
         report.seconds["evaluate"] = time.perf_counter() - began
-        report.evaluation, report.evaluation_failures = averaged, answers.failures
-        return averaged
+        report.evaluation, report.evaluation_failures = pooled, answers.failures
+        report.evaluation_note = note
+        self._name_clients(report)
+        if note:
+            log.warning("aggregate_evaluate: %s", note)
+        return pooled
 
     # ---- log --------------------------------------------------------------------
 
@@ -234,6 +313,15 @@ class StrategyBase:
                 log.info("%s", line)
 
 
+def _name_in(content: RecordDict | None) -> object:
+    """Return what a client says it is called."""
+    for key in ("config", "fitres.metrics"):
+        record: Any = None if content is None else content.get(key)
+        if isinstance(record, ConfigRecord) and NAME_KEY in record:
+            return record[NAME_KEY]
+    return None
+
+
 def settings_of(arguments: Mapping[str, Any], *, min_clients: int) -> FitSettings:
     """Return the settings among the arguments of a strategy, which are named alike."""
     names = {each.name for each in fields(FitSettings) if each.init}
@@ -255,26 +343,43 @@ def selection_metrics(chosen: AlphaSelection) -> dict[str, float]:
     return {"alpha": chosen.alpha, "held-out-mse": float(chosen.mean[best])}
 
 
-def average_evaluations(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    """Average MSE and R² over clients, weighted by rows, as Flower does.
+def pool_evaluations(
+    evaluations: Sequence[Evaluation | ErrorMoments],
+) -> tuple[dict[str, float], str]:
+    """Return MSE and R² over the rows of all clients, and what is not known of them.
 
-    The mean MSE is the MSE over all rows. The mean R² is a mean of clients' own R²,
-    over those that have one; it is not the R² over all rows.
+    "r2" is left out where a target does not vary, or some clients (of 0.1.0, or
+    foreign) told only their own R²; MSE is then weighted by rows, whatever their
+    weights. "mean-site-r2" is the mean of the clients' own R², weighted by rows, over
+    those that have one: another number, often far below where sites differ in level.
 
     Examples
     --------
-    >>> average_evaluations([Evaluation(1.0, 0.5, 10), Evaluation(4.0, 0.2, 20)])
-    {'mse': 3.0, 'r2': 0.3, 'num-examples': 30.0}
+    >>> pool_evaluations([Evaluation(1.0, 0.5, 10), Evaluation(4.0, 0.2, 20)])[0]
+    {'mse': 3.0, 'mean-site-r2': 0.3, 'num-examples': 30.0}
     """
-    rows = sum(evaluation.n_rows for evaluation in evaluations)
-    if rows == 0:
-        return {}
-    averaged = {"mse": sum(e.mse * (e.n_rows / rows) for e in evaluations)}
-    with_r2 = [e for e in evaluations if e.n_rows and not math.isnan(e.r2)]
-    if with_r2:
-        weight = sum(e.n_rows for e in with_r2)
-        averaged["r2"] = sum(e.r2 * (e.n_rows / weight) for e in with_r2)
-    return {**averaged, "num-examples": float(rows)}
+    evaluations = [each for each in evaluations if each.n_rows]
+    if not evaluations:
+        return {}, ""
+    rows = sum(each.n_rows for each in evaluations)
+    full = [each for each in evaluations if isinstance(each, ErrorMoments)]
+    told: dict[str, float] = {}
+    note = ""
+    if len(full) == len(evaluations):
+        whole = pool(full)
+        told = {"mse": whole.mse} | ({} if math.isnan(whole.r2) else {"r2": whole.r2})
+    else:
+        told["mse"] = sum(each.mse * (each.n_rows / rows) for each in evaluations)
+        older = len(evaluations) - len(full)
+        note = (
+            f"R² over all rows is not known: {older} of "
+            f"{counted(len(evaluations), 'client')} sent only its own, as 0.1.0 does"
+        )
+    own = [each for each in evaluations if not math.isnan(each.r2)]
+    if own:
+        weight = sum(each.n_rows for each in own)
+        told["mean-site-r2"] = sum(each.r2 * (each.n_rows / weight) for each in own)
+    return {**told, "num-examples": float(rows)}, note
 
 
 def either_name(**spellings: int | None) -> int | None:

@@ -4,7 +4,7 @@ import inspect
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from flwr.app import Context, Message
@@ -35,10 +35,12 @@ from ..federation.respond import Guards, RawRows, respond
 from ..linalg.blas import keep_to_own_cores
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
-from .error_text import readable_error
+from .error_text import LONGEST_NAME, one_line, readable_error
 from .protocol.answer_records import (
+    NAME_KEY,
     answer_fields,
     error_content,
+    evaluation_metrics,
     losses_metrics,
     reply_content,
 )
@@ -180,6 +182,7 @@ change from run to run.
             guards=guards,
             share_names=share_feature_names,
             private_only=private_only,
+            named=name_field(context),
         )
 
     app = ClientApp()
@@ -209,12 +212,15 @@ class Site:
         Whether column names may travel.
     private_only : bool
         Whether the client has a privacy policy or ledger.
+    named : mapping of str to str
+        What answers say of who it is: nothing, or the name that people know it by.
     """
 
     load: Callable[[Request, object], RawRows]
     guards: Callable[[bool], Guards]
     share_names: bool
     private_only: bool
+    named: Mapping[str, str] = field(default_factory=dict)
 
     def respond(
         self,
@@ -268,6 +274,8 @@ def handle(message: Message, site: Site, *, evaluating: bool = False) -> Message
             reply = reply_content(answer, site.share_names)
         except Exception as error:
             reply = error_content(site.explain(error, config))
+        if "config" in reply:
+            reply.config_records["config"].update(site.named)
     return Message(reply, reply_to=message)
 
 
@@ -278,8 +286,9 @@ def fit_result(site: Site, ins: FitIns) -> FitRes:
         answer = site.respond(ins.config, _decoded(ins.parameters))
     except Exception as error:
         nothing = Parameters(tensors=[], tensor_type="numpy.ndarray")
-        return FitRes(site.refusal(error, ins.config), nothing, 0, {})
-    fields: dict[str, Scalar] = dict(answer_fields(answer, site.share_names))
+        return FitRes(site.refusal(error, ins.config), nothing, 0, dict(site.named))
+    fields: dict[str, Scalar] = {**answer_fields(answer, site.share_names)}
+    fields |= site.named
     parameters = ndarrays_to_parameters(list(answer.arrays.values()))
     return FitRes(_OK, parameters, answer.count, fields)
 
@@ -292,7 +301,7 @@ def evaluate_result(site: Site, ins: EvaluateIns) -> EvaluateRes:
             site, ins.config, _decoded(ins.parameters)
         )
     except Exception as error:
-        return EvaluateRes(site.refusal(error, ins.config), 0.0, 0, {})
+        return EvaluateRes(site.refusal(error, ins.config), 0.0, 0, dict(site.named))
     return EvaluateRes(_OK, loss, count, metrics)
 
 
@@ -304,7 +313,17 @@ def evaluate_arrays(
     if asks_for_losses(config):
         smallest = float(found.values.min())
         return smallest, found.n_rows, dict(losses_metrics(found))
-    return found.mse, found.n_rows, {"mse": found.mse, "r2": found.r2}
+    return found.mse, found.n_rows, dict(evaluation_metrics(found))
+
+
+def name_field(context: Context) -> dict[str, str]:
+    """Return the name a site was started with, or its partition, to be sent along."""
+    told = context.node_config
+    if "name" in told:
+        return {NAME_KEY: one_line(told["name"])[:LONGEST_NAME]}
+    if "partition-id" in told:
+        return {NAME_KEY: f"partition {told['partition-id']}"}
+    return {}
 
 
 def _decoded(parameters: Parameters) -> list[NDArray[Any]]:

@@ -9,6 +9,7 @@ from ..errors import DataError, FedRidgeError
 # Between a message and load_data there is nothing but these.
 _CALLERS = (__package__, "fedridge_flwr.federation.respond")
 _LONGEST_REASON = 400
+LONGEST_NAME = 64
 _LONGEST_TEXT = 10_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _WRAPPERS = (

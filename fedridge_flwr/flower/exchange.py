@@ -17,6 +17,7 @@ from flwr.app import (
 )
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.common.serde import message_to_proto
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
@@ -42,6 +43,7 @@ def wait_for_nodes(
     minimum: int | None,
     timeout: float,
     *,
+    at_least: int = 1,
     settle: float = _SETTLE,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -59,6 +61,8 @@ def wait_for_nodes(
         Number of nodes to wait for.
     timeout : float
         Seconds after which waiting ends.
+    at_least : int
+        How many there must be where their number has to be stable.
     settle : float
         Seconds for which the number must not change when there is no minimum.
 
@@ -70,7 +74,7 @@ def wait_for_nodes(
     Raises
     ------
     NotEnoughClientsError
-        If the time is over with fewer nodes than `minimum`, or none at all.
+        If the time is over with fewer nodes than `minimum`, or than `at_least`.
     """
     began = told = since = clock()
     seen = -1
@@ -81,13 +85,14 @@ def wait_for_nodes(
             seen, since = number, now
         if minimum is not None and number >= minimum:
             return nodes
-        if minimum is None and number > 0 and now - since >= settle:
+        enough = minimum is None and number >= at_least
+        if enough and now - since >= settle:
             return nodes
         if now - began >= timeout:
-            if minimum is None and number > 0:
+            if enough:
                 return nodes
             raise NotEnoughClientsError(
-                f"{number} of {minimum or 1} SuperNode(s) connected within "
+                f"{number} of {minimum or at_least} SuperNode(s) connected within "
                 f"{timeout:g} s. Start more, wait longer (timeout), or ask for fewer "
                 "(min_available_nodes)."
             )
@@ -334,6 +339,10 @@ class CountingGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         """Pass on."""
         return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Pass on."""
+        return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Count and pass on."""

@@ -46,6 +46,7 @@ from ._strategy_base import (
 )
 from .error_text import one_line, tidy_reason
 from .exchange import check_share, message_bytes, sample, wait_for_nodes
+from .protocol.answer_records import NAME_KEY
 from .protocol.array_records import model_arrays
 from .protocol.request_records import PROTOCOL, PROTOCOL_KEY, request_parts
 
@@ -81,8 +82,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
     fraction_evaluate : float
         Fraction of the clients that evaluate the model; 0.0 means none.
     min_fit_clients : int, optional
-        Valid answers needed, by default one; with fewer, `NotEnoughClientsError` and no
-        model.
+        Clients with rows that must be in the model, by default one; with fewer,
+        `NotEnoughClientsError` and no model.
     min_evaluate_clients : int
         Clients that evaluate at least, whatever the fraction.
     min_available_clients : int, optional
@@ -98,7 +99,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    wire_dtype, max_bytes, screen
+    wire_dtype, max_bytes, screen, strict
         As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
@@ -221,6 +222,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         max_bytes: int = 8_000_000,
         screen: str = "report",
         unnamed: str = "refuse",
+        strict: bool = False,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         initial_parameters: Parameters | None = None,
@@ -264,6 +266,14 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Flower's driver calls it, and all other methods.
         """
         if not self._trains(server_round):
+            if server_round == self._last_round + 1:
+                log.info(
+                    "configure_fit: the model is complete after round %d; the rounds "
+                    "that ServerConfig still has ask nobody and change nothing. "
+                    "num_rounds=%d is enough.",
+                    self._last_round,
+                    self._last_round,
+                )
             return []
         if server_round == 1 or self._run.failed:
             self._new_fit()
@@ -320,12 +330,13 @@ class LegacyFedRidge(StrategyBase, Strategy):
 
     def _wait_for_clients(self, client_manager: ClientManager) -> list[ClientProxy]:
         began, needed = time.perf_counter(), self._settings.min_clients
-        wanted = self.min_available_clients
-        if needed > 1:
-            wanted = max(wanted or 0, needed)
         clients = wait_for_nodes(
-            lambda: _connected(client_manager), wanted, _WAIT_SECONDS
+            lambda: _connected(client_manager),
+            self.min_available_clients,
+            _WAIT_SECONDS,
+            at_least=needed,
         )
+        self._names.register(getattr(clients[0], "grid", None))
         self._run.add_seconds("wait", began)
         return sample(clients, self.fraction_fit, needed)
 
@@ -362,7 +373,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
             if isinstance(failure, tuple):
                 client, result = failure
                 reason = getattr(result.status, "message", "no reason given")
-                yield Reply(_name(client), error=one_line(reason))
+                told = getattr(result, "metrics", {}).get(NAME_KEY)
+                yield Reply(_name(client), error=one_line(reason), name=told)
 
     # ---- evaluation -----------------------------------------------------------
 

@@ -17,7 +17,14 @@ from ..federation.respond import Guards
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
 from ..statistics.sufficient import SufficientStatistics
-from .client import Site, as_rows, evaluate_arrays, evaluate_result, fit_result
+from .client import (
+    Site,
+    as_rows,
+    evaluate_arrays,
+    evaluate_result,
+    fit_result,
+    name_field,
+)
 from .protocol.answer_records import answer_fields
 from .release_memory import ClientName, PrivacyTerms
 
@@ -43,7 +50,8 @@ class RidgeClient(NumPyClient):
         As in `ridge_client_app`.
     context : Context, optional
         The context that ``client_fn`` gets; private requests need it, since a release
-        is remembered there.
+        is remembered there. With it the server knows the client by the name in its
+        node config, or by its partition.
     privacy_policy, privacy_ledger, client_name
         As in `ridge_client_app`.
 
@@ -117,6 +125,7 @@ class RidgeClient(NumPyClient):
             guards=lambda private: guards,
             share_names=share_feature_names,
             private_only=private_only,
+            named={} if context is None else name_field(context),
         )
 
     @property

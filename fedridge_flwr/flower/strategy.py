@@ -60,7 +60,8 @@ class FedRidge(StrategyBase, Strategy):
     fraction_evaluate : float
         Fraction of the nodes that evaluate the model; 0.0 means no evaluate round.
     min_train_nodes : int
-        Valid answers needed; with fewer, `NotEnoughClientsError` and no model.
+        Clients with rows that must be in the model; with fewer,
+        `NotEnoughClientsError` and no model.
     min_evaluate_nodes : int
         Nodes that evaluate at least, whatever the fraction.
     min_available_nodes : int, optional
@@ -113,6 +114,11 @@ class FedRidge(StrategyBase, Strategy):
         What to do with clients whose columns have no names (bare arrays) where others,
         or `feature_names`, have: nobody can tell whether their columns are in order.
         "accept" takes it for granted, and ``report_.unverified`` names them.
+    strict : bool
+        End with an `IncompleteFitError`, and without a model, if any client that was
+        asked is not in it. Off by default: that a site may fail, be late or decline,
+        and the model is exact for the others, is what one round is good for. The report
+        then says in its first line how many clients and rows are in the model.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -202,6 +208,7 @@ class FedRidge(StrategyBase, Strategy):
         max_bytes: int = 8_000_000,
         screen: str = "report",
         unnamed: str = "refuse",
+        strict: bool = False,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -258,6 +265,8 @@ class FedRidge(StrategyBase, Strategy):
         ------
         NotEnoughClientsError
             If too few nodes connect or too few answers are valid.
+        IncompleteFitError
+            If `strict`, and a client that was asked is not in the model.
         SingularSystemError
             If the rows of all clients do not determine the coefficients.
         """
@@ -324,6 +333,7 @@ class FedRidge(StrategyBase, Strategy):
             return []
         if current.to is None:
             nodes = self._wait_for_nodes(grid)
+            self._names.register(grid)
             nodes = sample(nodes, self.fraction_train, self._settings.min_clients)
             self._run.add_seconds("wait", began)
         else:
@@ -436,13 +446,11 @@ class FedRidge(StrategyBase, Strategy):
                 yield Reply(client, reply.content, size=size)
 
     def _wait_for_nodes(self, grid: Grid) -> list[int]:
-        wanted = self.min_available_nodes
-        if self._settings.min_clients > 1:
-            wanted = max(wanted or 0, self._settings.min_clients)
         return wait_for_nodes(
             lambda: sorted(set(grid.get_node_ids())),
-            wanted,
+            self.min_available_nodes,
             self._timeout or _DEFAULT_TIMEOUT,
+            at_least=self._settings.min_clients,
         )
 
     def _silence(self) -> str:

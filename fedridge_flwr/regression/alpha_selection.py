@@ -72,9 +72,12 @@ class AlphaSelection:
     standard_error : ndarray of shape (a,) or None
         Its standard error across clients, weighted by rows; None for GCV.
     losses : ndarray of shape (clients, a) or None
-        Mean squared error on the rows of each client; None for GCV.
+        Mean squared error on the rows of each client; None for GCV. Row k is that of
+        ``clients[k]``.
     clients : list of str
-        Names of the clients behind the rows of `losses`.
+        Clients behind the rows of `losses`: in the order of their node ids after a
+        federated fit (``report_.names`` has their names), and otherwise in that of
+        `parts`.
     method : str
         "loco" or "gcv", or "noise" for a private model.
     rule : str

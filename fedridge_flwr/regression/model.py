@@ -16,7 +16,7 @@ from ..data.names import Names
 from ..data.rows import named_block, places_of
 from ..errors import DataError, FedRidgeError
 from ..features import FeatureMap, GaussianProjection
-from .evaluation import Evaluation, errors_on
+from .evaluation import Evaluation, error_moments
 from .model_file import read_model, write_model
 from .sklearn_form import fitted_estimator
 from .summary import model_repr, model_summary
@@ -38,7 +38,7 @@ class RidgeModel:
 
     Parameters
     ----------
-    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy
+    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy, scope
         Kept as the attribute of the same name with an underscore, see below.
     fit_intercept : bool
         Whether the intercept was fitted.
@@ -87,6 +87,8 @@ class RidgeModel:
         from the statistics.
     privacy_ : dict or None
         The privacy report of a private model: the guarantee, and the budget spent.
+    scope_ : str
+        How many clients and rows are in the model, if some were left out.
 
     Examples
     --------
@@ -120,6 +122,7 @@ class RidgeModel:
         feature_map: FeatureMap | None = None,
         n_features_in: int | None = None,
         map_fingerprint: str | None = None,
+        scope: str = "",
     ) -> None:
         self.coef_ = coef
         self.intercept_ = intercept
@@ -132,6 +135,7 @@ class RidgeModel:
         self.r2_ = r2
         self.alpha_chosen_by = alpha_chosen_by
         self.privacy_ = privacy
+        self.scope_ = scope
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint
@@ -330,10 +334,8 @@ class RidgeModel:
         >>> round(mse, 6), round(r2, 6), n_rows
         (0.5, 0.777778, 2)
         """
-        error, spread, n_rows = errors_on(self, X, y, sample_weight)
-        defined = n_rows > 1 and bool(np.all(spread > 0))
-        r2 = float(np.mean(1.0 - error / spread)) if defined else float("nan")
-        return Evaluation(float(np.mean(error)), r2, n_rows)
+        found = error_moments(self, X, y, sample_weight)
+        return Evaluation(found.mse, found.r2, found.n_rows)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R² of the predictions, as ``score`` of scikit-learn's Ridge does.
@@ -363,9 +365,10 @@ class RidgeModel:
         >>> round(solve(stats, alpha=0.0).score([[2.0], [3.0]], [5.0, 8.0]), 6)
         0.777778
         """
-        error, spread, n_rows = errors_on(self, X, y, sample_weight)
-        if n_rows < 2:
+        found = error_moments(self, X, y, sample_weight)
+        if found.n_rows < 2:
             return float("nan")
+        error, spread = found.error, found.variance
         with np.errstate(divide="ignore", invalid="ignore"):
             r2 = 1.0 - error / spread
         constant = np.where(error > 0, 0.0, 1.0)

@@ -57,6 +57,8 @@ def write_model(model: RidgeModel, path: Path) -> None:
             }
     if _known(model.targets):
         content["target_names"] = _known(model.targets)
+    if model.scope_:
+        content["scope"] = model.scope_
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
@@ -191,7 +193,7 @@ def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
 _DIGESTS = ("hash", "sorted_hash")
 _LATER_KEYS = (
     *("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map"),
-    *("target_names", "features", "targets"),
+    *("target_names", "features", "targets", "scope"),
 )
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "coef": _numbers,
@@ -210,4 +212,5 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "alpha_chosen_by": _optional(_text),
     "privacy": _optional(_privacy),
     "map_fingerprint": _optional(_text),
+    "scope": lambda name, value: "" if value is None else _text(name, value),
 }

@@ -28,7 +28,8 @@ def model_summary(model: RidgeModel) -> str:
     if model.privacy_ is not None:
         facts["privacy"] = _privacy(model.privacy_)
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
-    return "\n".join(["Ridge regression", *lines, "", *_coefficients(model)])
+    lines = ["Ridge regression", *lines, "", *_coefficients(model)]
+    return "\n".join([*lines, "", model.scope_] if model.scope_ else lines)
 
 
 def model_repr(model: RidgeModel) -> str:

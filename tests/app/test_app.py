@@ -60,6 +60,7 @@ PROJECT = Path(__file__).resolve().parents[2]
         ({"alphas": "a, b"}, "alphas must be .auto. or numbers like"),
         ({"wire-dtype": "float16"}, "wire-dtype must be .float64. or .float32."),
         ({"mode": "fast"}, "mode must be .oneshot., .refine., .cg. or .auto."),
+        ({"strict": "yes"}, "strict must be true or false, got 'yes'"),
         ({"screen": "strict"}, "screen must be .report., .exclude. or .off."),
         ({"feature-map": "fourier"}, "feature-map: fourier needs n_components"),
         ({"feature-map": "magic 3"}, "feature-map: there is no feature map 'magic'"),

@@ -67,6 +67,11 @@ class Deployed:
         self.runs += 1
         return self.folder / f"out-{self.runs}"
 
+    def config(self, output: Path, **more: object) -> dict[str, object]:
+        """Return a run-config; sites that do not answer may be left out."""
+        told = {key.replace("_", "-"): value for key, value in more.items()}
+        return {"timeout": 150.0, "output-dir": str(output), **told}
+
     def finish(self, run: str) -> None:
         """Wait for the good end of a run whose results are then looked at.
 

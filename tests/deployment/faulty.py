@@ -121,7 +121,8 @@ class Faulty(Deployed):
         told = {key.replace("_", "-"): value for key, value in more.items()}
         sites = sum(site.running for site in self.federation.sites.values())
         # Five ClientApps that start at once on a busy machine take half a minute.
-        return {"min-sites": sites, "timeout": 120.0, "output-dir": str(output), **told}
+        config = {"wait-for": sites, "min-sites": 1, "strict": False, "timeout": 120.0}
+        return {**config, "output-dir": str(output), **told}
 
     def submit(self, output: Path, **more: object) -> str:
         """Start a run; its timeout is two minutes unless told otherwise."""

@@ -25,7 +25,7 @@ from fedridge_flwr import (
 )
 from fedridge_flwr._text import human_bytes, text_table
 from fedridge_flwr.federation.settings import FitSettings
-from fedridge_flwr.flower._strategy_base import average_evaluations, model_metrics
+from fedridge_flwr.flower._strategy_base import model_metrics, pool_evaluations
 from fedridge_flwr.regression import diagnostics as spectrum
 from fedridge_flwr.regression.evaluation import Evaluation
 
@@ -192,7 +192,10 @@ def test_the_report_prints_the_quantities_of_the_paper():
 
 def test_many_failures_are_cut_and_counted():
     shown = str(report(failures={str(k): "late" for k in range(50)}))
-    assert shown.count("late") == 20
+    assert shown.count("    client") == 20
+    first = "MODEL OF 2 OF 50 CLIENTS, 100 ROWS: client 0: late; "
+    assert shown.startswith(first)
+    assert "; and 45 more\n" in shown
     assert "... and 30 more" in shown
     also = str(report(evaluation_failures={"7": "no rows"}))
     assert "did not evaluate" in also
@@ -394,24 +397,44 @@ def test_comparing_bytes_before_the_fit_is_harmless():
 def test_the_average_error_is_the_error_over_all_rows(sizes):
     model = solve(stats_of(d=3))
     parts = [linear_rows(n, 3, np.random.default_rng(n)) for n in sizes]
-    found = average_evaluations([model.evaluate(X, y) for X, y in parts])
+    found, _ = pool_evaluations([model.evaluate(X, y) for X, y in parts])
     X, y = pooled(parts)
     assert found["mse"] == pytest.approx(model.evaluate(X, y).mse, rel=1e-12)
     assert found["num-examples"] == sum(sizes)
-    assert ("r2" in found) == any(n > 1 for n in sizes)
+    assert "r2" not in found
+    assert ("mean-site-r2" in found) == any(n > 1 for n in sizes)
 
 
 def test_clients_without_r2_do_not_count_in_its_average():
-    found = average_evaluations(
+    found, note = pool_evaluations(
         [
             Evaluation(1.0, 0.5, 10),
             Evaluation(4.0, math.nan, 1),
             Evaluation(1.0, 0.8, 5),
         ]
     )
-    assert found["r2"] == pytest.approx((0.5 * 10 + 0.8 * 5) / 15)
+    assert found["mean-site-r2"] == pytest.approx((0.5 * 10 + 0.8 * 5) / 15)
+    assert "3 of 3 clients" in note
     assert found["mse"] == pytest.approx((10 + 4 + 5) / 16)
 
 
 def test_no_evaluations_average_to_nothing():
-    assert average_evaluations([]) == {}
+    assert pool_evaluations([]) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("known", "rows"),
+    [({}, "440 ROWS"), ({"a": 300, "b": 85}, "440 OF 825 ROWS")],
+)
+def test_rows_of_others_are_told_where_they_are_known(known, rows):
+    out = {"a": "other columns", "b": "other columns"}
+    told = report(failures=out, n_rows=440, rows_left_out=known)
+    assert told.scope == f"MODEL OF 2 OF 4 CLIENTS, {rows}"
+    partly = report(failures=out, n_rows=440, rows_left_out={"a": 300})
+    assert partly.scope == "MODEL OF 2 OF 4 CLIENTS, 440 OF AT LEAST 740 ROWS"
+
+
+def test_a_client_that_only_missed_a_round_is_in_the_model():
+    told = report(failures={"1": "round 2: not connected"})
+    assert "1" in told.participants
+    assert told.scope == told.incomplete == ""

@@ -543,12 +543,12 @@ def test_both_apis_report_and_exclude(kind, caplog):
     logging.getLogger("flwr").propagate = True
     reported = run(kind(min_available_nodes=K), InProcessGrid.of_app(app(), K))
     assert set(reported.report_.suspects) == {"1003"}
-    assert "client 1003 is suspect: it moves predictions" in caplog.text
+    assert "client partition 3 is suspect: it moves predictions" in caplog.text
     assert len(reported.report_.participants) == K
     out = kind(min_available_nodes=K, screen="exclude")
     run(out, InProcessGrid.of_app(app(), K))
     assert set(out.report_.failures) == {"1003"}
-    assert "client 1003 left out: unlike the others: it moves" in caplog.text
+    assert "client partition 3 left out: unlike the others: it moves" in caplog.text
     rest = {c: part for c, part in honest().items() if c != "3"}
     expected = fitted(rest).model
     np.testing.assert_allclose(out.model_.coef_, expected.coef_, rtol=1e-12)

@@ -194,6 +194,20 @@ def lose(grid: InProcessGrid, node: int, answer: Any) -> None:
     grid.handlers[node] = handler
 
 
+@pytest.mark.parametrize("cv", ["server", "clients"])
+def test_rows_of_the_losses_are_in_the_order_of_node_ids(cv: str) -> None:
+    grid = InProcessGrid.of_app(NATIVE, K)
+    grid.late = {1000: 0.4, 1001: 0.2}
+    strategy = FedRidge(alphas=ALPHAS, cv=cv, min_available_nodes=K)
+    strategy.start(grid)
+    chosen = strategy.selection_
+    assert chosen.clients == [str(1000 + k) for k in range(K)]
+    expected = select_alpha(parts(), ALPHAS).losses
+    assert chosen.losses is not None
+    assert expected is not None
+    np.testing.assert_allclose(chosen.losses, expected, rtol=1e-9)
+
+
 def test_whoever_drops_out_of_the_choice_is_named_and_still_in_the_model() -> None:
     grid = InProcessGrid.of_app(NATIVE, K)
     n = len(ALPHAS)
@@ -213,7 +227,7 @@ def test_whoever_drops_out_of_the_choice_is_named_and_still_in_the_model() -> No
         ("1004", "no held-out losses"),
     ):
         assert words in failures[node]
-        assert node in str(strategy.report_)
+        assert f"client {strategy.report_.names[node]}: " in str(strategy.report_)
     found = by_client(strategy.selection_)
     assert sorted(found) == ["1005", "1006", "1007"]
     server = by_client(select_alpha(parts(), ALPHAS))

@@ -78,6 +78,16 @@ def test_fifty_rounds_left_in_cost_nothing_after_the_first(app: ClientApp) -> No
     assert strategy.report_.evaluation["num-examples"] == strategy.report_.n_rows
 
 
+def test_rounds_that_are_left_are_explained_once(caplog: Any) -> None:
+    with caplog.at_level("INFO", logger="flwr"):
+        drive(LegacyFedRidge(min_available_clients=2), InProcessGrid.of_app(NATIVE, 2))
+        assert "num_rounds=1 is enough" not in caplog.text
+        strategy = LegacyFedRidge(min_available_clients=2)
+        drive(strategy, InProcessGrid.of_app(NATIVE, 2), num_rounds=20)
+    assert caplog.text.count("the model is complete after round 1") == 1
+    assert caplog.text.count("num_rounds=1 is enough") == 1
+
+
 def test_failures_are_named_with_their_reasons(tmp_path: Any) -> None:
     grid = InProcessGrid.of_app(NUMPY, K)
     tiny = ClientApp(client_fn=lambda context: RidgeClient([[1.0]], [1.0]).to_client())

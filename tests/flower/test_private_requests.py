@@ -194,6 +194,7 @@ def test_nothing_but_the_release_and_the_schema_travels():
         "kind": "private",
         "n-features": D,
         "n-targets": 1,
+        "client-name": "partition 0",  # what it was started with
     }
 
 

@@ -226,7 +226,7 @@ def test_a_model_survives_the_trip_to_the_clients() -> None:
 )
 def test_a_damaged_evaluation_is_refused(metrics: dict, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
-        wire.read_evaluation(RecordDict({"metrics": MetricRecord(metrics)}))
+        wire.read_evaluation(RecordDict({"metrics": MetricRecord(metrics)}), 1)
 
 
 def test_sizes_measured_once_are_those_of_every_message() -> None:

@@ -91,8 +91,9 @@ class Draft:
             found: dict[str, Any] = {"metrics": MetricRecord(plain)}
             return {**found, "config": ConfigRecord(beside)} if beside else found
         fields = dict(self.fields)
-        if isinstance(fields.get("losses"), list):
-            fields["losses"] = np.asarray(fields["losses"], "<f8").tobytes()
+        for key in ("losses", "evaluation-sums"):
+            if isinstance(fields.get(key), list):
+                fields[key] = np.asarray(fields[key], "<f8").tobytes()
         loss = fields.get("mse", 0.0)
         return {
             "evaluateres.loss": _number_record("loss", loss),
@@ -278,8 +279,13 @@ def _private(rng: Rng) -> Draft:
 
 
 def _evaluation(rng: Rng) -> Draft:
-    fields = {"mse": float(rng.exponential()), "r2": float(1 - rng.exponential())}
-    return Draft(**_draft(rng, "evaluation", {}, fields, int(rng.integers(1, 50)), 0))
+    fields: dict[str, Any] = {"mse": float(rng.exponential())}
+    variance = float(rng.exponential())
+    fields["r2"] = 1.0 - fields["mse"] / variance
+    if rng.random() < 0.7:  # clients of 0.1.0 do not send it
+        mean, weight = float(rng.normal()), float(rng.exponential())
+        fields["evaluation-sums"] = [weight, mean, 0.0, variance, fields["mse"]]
+    return Draft(**_draft(rng, "evaluation", {}, fields, int(rng.integers(2, 50)), 0))
 
 
 def _losses(rng: Rng) -> Draft:

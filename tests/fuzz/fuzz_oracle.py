@@ -35,6 +35,7 @@ def _of_type(name: str) -> Any:
         "ColumnMoments": _columns,
         "PrivateStatistics": _private,
         "Evaluation": _evaluation,
+        "ErrorMoments": _error_moments,
     }[name]
 
 
@@ -263,3 +264,14 @@ def _evaluation(found: Any, draft: Any) -> str | None:
     if any(isinstance(each, bool) for each in said):
         return "a truth value in place of a number"
     return wrong or (None if good and r2 else "no mean squared error, or no R²")
+
+
+def _error_moments(found: Any, draft: Any) -> str | None:
+    sums = found.to_array()
+    if not np.isfinite(sums).all() or found.weight <= 0 or found.n_rows < 1:
+        return "sums of no rows, or not finite"
+    if (found.variance < 0).any() or (found.error < 0).any():
+        return "a negative square"
+    if not math.isclose(found.mse, float(draft.fields["mse"]), rel_tol=1e-6):
+        return "sums that contradict the error told"
+    return _evaluation(found, draft)

@@ -237,7 +237,7 @@ def test_an_error_is_a_number_and_no_truth_value(told: dict) -> None:
     content = RecordDict({"metrics": MetricRecord({"num-examples": 3})})
     content["evaluateres.metrics"] = ConfigRecord({"mse": 1.0, "r2": 0.5, **told})
     with pytest.raises(ProtocolError, match="must be a"):
-        wire.read_evaluation(content)
+        wire.read_evaluation(content, 1)
 
 
 def test_a_private_release_is_of_whole_float64_numbers() -> None:

@@ -385,7 +385,7 @@ def test_too_few_rounds_are_told_and_reported():
 
 def test_nobody_has_rows():
     empty = (np.zeros((0, 3)), np.zeros(0))
-    with pytest.raises(StatisticsError, match="nothing to fit"):
+    with pytest.raises(NotEnoughClientsError, match="client a: has no rows"):
         refine({"a": empty, "b": empty})
 
 

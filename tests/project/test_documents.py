@@ -87,6 +87,8 @@ def test_the_reference_has_every_run_config_with_its_default() -> None:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 

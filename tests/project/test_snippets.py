@@ -22,6 +22,7 @@ import pytest
 from document_tables import ROOT
 from documents import PAGES, name_of
 from fakes import InProcessGrid, node_context
+from flwr.cli.config_utils import load_and_validate
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from sklearn.datasets import load_diabetes
@@ -99,6 +100,24 @@ def test_the_app_of_readme_is_exact(capsys: Any) -> None:
     strategy = reader.names["strategy"]  # of the three lines at the top
     np.testing.assert_allclose(strategy.model_.coef_, ridge.coef_, rtol=1e-11)
     np.testing.assert_allclose(strategy.model_.intercept_, ridge.intercept_, rtol=1e-12)
+
+
+def test_the_files_of_readme_are_an_app(tmp_path: Path) -> None:
+    for code in blocks(ROOT / "README.md", "python", "toml"):
+        named = re.match(r"# (\w+\.(?:py|toml))\n", code)
+        if named:
+            (tmp_path / named[1]).write_text(code, encoding="utf-8")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "client_app.py",
+        "server_app.py",
+        "pyproject.toml",
+    }
+    config, warnings = load_and_validate(tmp_path / "pyproject.toml")
+    assert warnings == []
+    assert config["tool"]["flwr"]["app"]["components"] == {
+        "serverapp": "server_app:app",
+        "clientapp": "client_app:app",
+    }
 
 
 @pytest.mark.deployment
@@ -198,6 +217,8 @@ def test_no_snippet_is_of_a_kind_that_nobody_runs() -> None:
     known = {"python", "text", "console", "bash", "", "diff"}
     for page in PAGES:
         kinds = {kind for kind, _ in FENCE.findall(by_hand(page))}
+        if name_of(page) == "README.md":
+            kinds -= {"toml"}
         assert kinds <= known, name_of(page)
         if "bash" in kinds:
             assert name_of(page) in TYPED_OUT or commands(page), name_of(page)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
+from fedridge_flwr import RidgeModel
 from fedridge_flwr.errors import ProtocolError
 from fedridge_flwr.federation.requests import Answer, AskEvaluation, AskStatistics
 from fedridge_flwr.flower.protocol import answer_records
@@ -109,7 +111,8 @@ def read_losses(content: RecordDict, expected: int) -> Any:
 
 
 def read_evaluation_reply(content: RecordDict) -> Any:
-    return answer_records.read_answer(content, AskEvaluation(None))
+    model = RidgeModel(coef=np.zeros(2), intercept=0.0, alpha=1.0)
+    return answer_records.read_answer(content, AskEvaluation(model))
 
 
 def asked_dtype(config: Mapping[str, Any]) -> str:

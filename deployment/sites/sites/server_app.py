@@ -16,7 +16,9 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = FedRidge(
         alpha=float(config["alpha"]),
-        min_available_nodes=int(config["min-sites"]),
+        min_available_nodes=int(config["wait-for"]) or None,
+        min_train_nodes=int(config["min-sites"]),
+        strict=config["strict"],
     )
     strategy.start(grid=grid, timeout=float(config["timeout"]))
     print(strategy.model_.summary())

@@ -22,7 +22,9 @@ def server_fn(context: Context) -> ServerAppComponents:
 
     strategy = LegacyFedRidge(
         alpha=float(config["alpha"]),
-        min_available_clients=int(config["min-sites"]),
+        min_available_clients=int(config["wait-for"]) or None,
+        min_fit_clients=int(config["min-sites"]),
+        strict=config["strict"],
         on_model=keep,
     )
     rounds = ServerConfig(num_rounds=1, round_timeout=float(config["timeout"]))

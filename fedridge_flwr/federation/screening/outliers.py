@@ -14,7 +14,7 @@ question is not there for the second.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ..._text import counted
 from ...features.column_moments import ColumnMoments
 from ...statistics.sufficient import SufficientStatistics
 from .leverage import Influence, influences
-from .profiles import Profile, by_scale
+from .profiles import Profile, by_scale, remarks
 
 SCREENS = ("report", "exclude", "off")
 FEWEST = 4
@@ -53,12 +53,16 @@ class Screening:
         they are too many to tell who is right.
     distances : dict of str to float
         Cook's distance of every client, where it was looked at.
+    remarks : dict of str to str
+        What is worth a look at clients that may well be honest; nobody is left out for
+        it.
     """
 
     suspects: dict[str, str] = field(default_factory=dict)
     words: str = ""
     excluded: dict[str, str] = field(default_factory=dict)
     distances: dict[str, float] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
 
 
 def screen(
@@ -119,7 +123,8 @@ def screen(
     suspects = {client: reasons[client] for client in filled if client in reasons}
     words = f"{counted(len(filled), 'client')} compared by {looked_at}"
     words += f"; leverage not looked at: {note}" if note else ""
-    return _verdict(suspects, words, len(filled), already_out, distances)
+    found_out = _verdict(suspects, words, len(filled), already_out, distances)
+    return replace(found_out, remarks=remarks(filled, names))
 
 
 def screen_columns(
@@ -142,7 +147,8 @@ def screen_columns(
     if len(filled) < FEWEST:
         return Screening(words=TOO_FEW)
     words = f"{counted(len(filled), 'client')} compared by scale"
-    return _verdict(by_scale(filled, names), words, len(filled), already_out)
+    found = _verdict(by_scale(filled, names), words, len(filled), already_out)
+    return replace(found, remarks=remarks(filled, names))
 
 
 def _verdict(

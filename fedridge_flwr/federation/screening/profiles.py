@@ -10,13 +10,19 @@ over clients and MAD 1.4826 times the median absolute deviation, a client stands
 where clients that stand out by the spread of a column do not count in the first line,
 but for themselves: who varies as much as it is far is judged by its spread.
 
+Two things are remarks only, on which nothing depends, since honest sites have them: a
+column is constant at one client (or a tenth of them) and varies at all others; a mean
+is 500 to 2000 times the median of all, or so much smaller, where the others agree to a
+factor of about 2. Of a column of zeros and ones the first is not worth a remark if the
+client would have fewer than 20 of the rarer value.
+
 Columns in which most clients neither vary nor differ are not compared: being the only
 site with a rare category is no crime. Small spreads do no harm, and do not stand out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +44,10 @@ _AT_ONCE = 32
 _SHOWN = 3
 _HEAVY = "it weighs {:.2g} times as much as usual"
 _FAR = "the mean of its {} is {:.2g} typical deviations from the usual one"
+_CONSTANT = "its {} is constant, and varies at {:.0f} others"
+_UNITS = "the mean of its {} is {:.2g} times the usual one: are the units the same?"
+_AGREE = float(np.log(2.0))
+_THOUSAND = (float(np.log(500.0)), float(np.log(2000.0)))
 _WIDE = "the spread of its {} is {:.2g} times the usual one"
 
 
@@ -101,55 +111,140 @@ def by_scale(
     >>> by_scale(each | {"4": Profile(9.0, np.zeros(1), np.full(1, 1e9), 1)}, ["age"])
     {'4': "the spread of its column 0 ('age') is 1e+09 times the usual one"}
     """
-    if any(profile.means is None for profile in profiles.values()):
-        profiles = {c: profile.without_means() for c, profile in profiles.items()}
-    n_features = next(iter(profiles.values())).n_features
-    names = names if names is not None and len(names) == n_features else None
+    profiles = _comparable(profiles)
     weights = np.array([profile.weight for profile in profiles.values()])
     with np.errstate(all="ignore"):
         heavy = weights / np.median(weights)
         seen = _standing_out(list(profiles.values()))
     clients, found = list(profiles), {}
+    label = _labels(profiles, names)
     for k in sorted({*np.flatnonzero(heavy > WEIGHT_LIMIT).tolist(), *seen}):
         reasons = [_HEAVY.format(heavy[k])] if heavy[k] > WEIGHT_LIMIT else []
-        for words in (_FAR, _WIDE):
-            columns = sorted(seen.get(k, {}).get(words, []), key=lambda c: -c[1])
-            reasons += [
-                words.format(_label(j, n_features, names), score)
-                for j, score in columns[:_SHOWN]
-            ]
-            if len(columns) > _SHOWN:
-                more = counted(len(columns) - _SHOWN, "more column")
-                reasons[-1] += f" (and so for {more})"
-        found[clients[k]] = "; ".join(reasons)
+        found[clients[k]] = "; ".join([*reasons, *_in_words(seen.get(k, {}), label)])
     return found
+
+
+def remarks(
+    profiles: Mapping[str, Profile], names: Sequence[str] | None
+) -> dict[str, str]:
+    """Return what is worth a look at clients that may well be honest.
+
+    Examples
+    --------
+    >>> each = {str(k): Profile(9.0, np.ones(2), np.ones(2), 1) for k in range(4)}
+    >>> each["4"] = Profile(9.0, np.zeros(2), np.array([0.0, 1.0]), 1)
+    >>> remarks(each, ["age"])
+    {'4': "its column 0 ('age') is constant, and varies at 4 others"}
+    """
+    # Where nothing varies there is one row, of which nothing can be said.
+    profiles = {c: p for c, p in _comparable(profiles).items() if p.deviations.any()}
+    if not profiles:
+        return {}
+    label, clients = _labels(profiles, names), list(profiles)
+    weights = np.array([profile.weight for profile in profiles.values()])
+    found: dict[int, dict[str, list[tuple[int, float]]]] = {}
+    for start, spreads, means in _some_columns(list(profiles.values())):
+        with np.errstate(all="ignore"):
+            constant = _constant_here(spreads, means, weights)
+            ratios, units = _other_units(means, spreads)
+        others = np.broadcast_to((spreads > 0).sum(axis=0), spreads.shape)
+        _collect(found, start, _CONSTANT, others, constant)
+        _collect(found, start, _UNITS, ratios, units)
+    return {clients[k]: "; ".join(_in_words(found[k], label)) for k in sorted(found)}
+
+
+def _constant_here(spreads: Array, means: Array | None, weights: Array) -> Any:
+    """Return where a column does not vary that varies at nearly everybody else."""
+    flat = spreads == 0.0
+    few = flat.sum(axis=0) <= max(1, len(spreads) // 10)
+    if means is None:
+        return flat & few
+    # Zeros and ones have the variance p (1 - p).
+    binary = np.isclose(spreads**2, means * (1.0 - means), rtol=1e-6, atol=1e-9)
+    rarer = np.minimum(np.median(means, axis=0), 1.0 - np.median(means, axis=0))
+    expected = weights[:, None] * rarer
+    return flat & few & ~(binary.all(axis=0) & (expected < 20.0))
+
+
+def _other_units(means: Array | None, spreads: Array) -> tuple[Array, Any]:
+    """Return means over the usual one, and where that is near 1000 or 1/1000."""
+    if means is None:
+        return spreads, np.zeros(spreads.shape, dtype=bool)
+    ratios = means / np.median(means, axis=0)
+    logs = np.log(np.abs(ratios))
+    unit = _MAD * np.median(np.abs(logs), axis=0)
+    low, high = _THOUSAND
+    near = (low < np.abs(logs)) & (np.abs(logs) < high)
+    return ratios, near & (ratios > 0) & (unit < _AGREE)
+
+
+def _comparable(profiles: Mapping[str, Profile]) -> Mapping[str, Profile]:
+    if any(profile.means is None for profile in profiles.values()):
+        return {c: profile.without_means() for c, profile in profiles.items()}
+    return profiles
+
+
+def _labels(
+    profiles: Mapping[str, Profile], names: Sequence[str] | None
+) -> Callable[[int], str]:
+    n_features = next(iter(profiles.values())).n_features
+    known = names if names is not None and len(names) == n_features else None
+    return lambda column: _label(column, n_features, known)
+
+
+def _in_words(
+    seen: Mapping[str, list[tuple[int, float]]], label: Callable[[int], str]
+) -> list[str]:
+    """Return what was seen of one client, the most striking columns first."""
+    told = []
+    for words in (_FAR, _WIDE, _CONSTANT, _UNITS):
+        columns = sorted(seen.get(words, []), key=lambda c: -c[1])
+        told += [words.format(label(j), score) for j, score in columns[:_SHOWN]]
+        if len(columns) > _SHOWN:
+            more = counted(len(columns) - _SHOWN, "more column")
+            told[-1] += f" (and so for {more})"
+    return told
+
+
+def _some_columns(
+    profiles: list[Profile],
+) -> Iterator[tuple[int, Array, Array | None]]:
+    """Yield where some columns start, their spreads and, where known, their means.
+
+    Some columns at a time: all of them for all clients at once would be many times
+    what the profiles take.
+    """
+    for start in range(0, profiles[0].deviations.size, _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        spreads = np.array([profile.deviations[some] for profile in profiles])
+        means = [p.means[some] for p in profiles if p.means is not None]
+        yield start, spreads, np.array(means) if means else None
+
+
+def _collect(
+    found: dict[int, dict[str, list[tuple[int, float]]]],
+    start: int,
+    words: str,
+    scores: Array,
+    flags: Any,
+) -> None:
+    for k, j in zip(*np.nonzero(flags), strict=True):
+        column = (start + int(j), float(scores[k, j]))
+        found.setdefault(int(k), {}).setdefault(words, []).append(column)
 
 
 def _standing_out(
     profiles: list[Profile],
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Return which columns of which client stand out, in which words and how far.
-
-    Some columns at a time: all of them for all clients at once would be many times
-    what the profiles take.
-    """
+    """Return which columns of which client stand out, in which words and how far."""
     found: dict[int, dict[str, list[tuple[int, float]]]] = {}
-    for start in range(0, profiles[0].deviations.size, _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        spreads = np.array([profile.deviations[some] for profile in profiles])
-        means = [p.means[some] for p in profiles if p.means is not None]
+    for start, spreads, means in _some_columns(profiles):
         wide, ratios = _spread_scores(spreads)
         wider = wide > SPREAD_LIMIT
-        far = np.zeros(spreads.shape)
-        if means:
-            far = _mean_scores(np.array(means), spreads, wider)
-        for words, scores, flags in (
-            (_FAR, far, far > MEAN_LIMIT),
-            (_WIDE, ratios, wider),
-        ):
-            for k, j in zip(*np.nonzero(flags), strict=True):
-                column = (start + int(j), float(scores[k, j]))
-                found.setdefault(int(k), {}).setdefault(words, []).append(column)
+        if means is not None:
+            far = _mean_scores(means, spreads, wider)
+            _collect(found, start, _FAR, far, far > MEAN_LIMIT)
+        _collect(found, start, _WIDE, ratios, wider)
     return found
 
 

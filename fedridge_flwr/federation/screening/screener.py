@@ -29,6 +29,8 @@ class Screener:
         Whether to compare, to leave out, and what is solved.
     suspects : dict of str to str
         Clients that stand out, and by what.
+    remarks : dict of str to str
+        What else is worth a look.
     summary : str
         What was compared, and what was not and why.
     seconds : float
@@ -37,6 +39,7 @@ class Screener:
 
     settings: FitSettings
     suspects: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
     summary: str = ""
     seconds: float = 0.0
     _columns: Screening = field(default_factory=Screening)
@@ -95,6 +98,8 @@ class Screener:
 
     def _record(self, found: Screening) -> None:
         self.suspects = self._columns.suspects | found.suspects
+        # Of the columns before a map where there is one: those have a meaning.
+        self.remarks = self._columns.remarks or found.remarks
         self.summary = found.words
         if self._columns.words:
             self.summary += f"; their columns before: {self._columns.words}"

@@ -27,7 +27,7 @@ from ...federation.requests import (
 )
 from ...multiround import Opening
 from ...privacy.noisy_statistics import PrivateStatistics
-from ...regression.evaluation import Evaluation
+from ...regression.evaluation import ErrorMoments, Evaluation
 from ...statistics.encoding import KINDS, decode
 from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
@@ -37,10 +37,13 @@ from .name_records import names_fields, read_columns, read_digest
 from .request_records import MAP_KEY, PROTOCOL, PROTOCOL_KEY
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
+_SUMS = "evaluation-sums"
+NAME_KEY = "client-name"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 _LARGEST_COUNT = 2**53
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
 _ONE_ROW = 1e-6
+_SAME = 1e-9
 
 
 def _find(content: RecordDict, kind: type[_Record], *keys: str) -> _Record | None:
@@ -53,7 +56,7 @@ def _find(content: RecordDict, kind: type[_Record], *keys: str) -> _Record | Non
     return None
 
 
-_Reply: TypeAlias = Answer | Evaluation | Losses
+_Reply: TypeAlias = Answer | ErrorMoments | Losses
 
 
 # ---- the client writes --------------------------------------------------------------
@@ -84,9 +87,7 @@ def error_content(reason: str) -> RecordDict:
     )
 
 
-def reply_content(
-    answer: Answer | Evaluation | Losses, share_names: bool
-) -> RecordDict:
+def reply_content(answer: _Reply, share_names: bool) -> RecordDict:
     """Return an answer for the message API."""
     if isinstance(answer, Answer):
         metrics: dict[str, Any] = {"num-examples": answer.count}
@@ -101,12 +102,19 @@ def reply_content(
             metrics[_LOSSES] = answer.values.tolist()
         else:
             metrics |= {"mse": answer.mse, "r2": answer.r2}
+            metrics[_SUMS] = answer.to_array().tolist()
     return RecordDict({**content, "metrics": MetricRecord(metrics)})
 
 
 def losses_metrics(losses: Losses) -> dict[str, bytes]:
     """Return the same for the older API, whose scalars exclude lists."""
     return {_LOSSES: losses.values.astype("<f8").tobytes()}
+
+
+def evaluation_metrics(found: ErrorMoments) -> dict[str, float | bytes]:
+    """Return an evaluation for the older API."""
+    sums = found.to_array().astype("<f8").tobytes()
+    return {"mse": found.mse, "r2": found.r2, _SUMS: sums}
 
 
 # ---- the server reads ---------------------------------------------------------------
@@ -127,7 +135,8 @@ def read_answer(content: RecordDict, request: Request) -> Any:
     fields: Mapping[str, Any] = _find(content, ConfigRecord, *keys) or {}
     _raise_refusal(content, fields)
     if request.task == AskEvaluation.task:
-        return read_evaluation(content)
+        asked: Any = request
+        return read_evaluation(content, len(np.atleast_2d(asked.model.coef_)))
     if isinstance(request, AskLosses):
         return read_losses(content, len(request.models.coef))
     arrays = _find(content, ArrayRecord, "arrays", "fitres.parameters")
@@ -331,10 +340,12 @@ def read_losses(content: RecordDict, expected: int) -> Array:
     return losses
 
 
-def read_evaluation(content: RecordDict) -> Evaluation:
+def read_evaluation(content: RecordDict, n_targets: int) -> ErrorMoments | Evaluation:
     """Return the evaluation in an answer of either form, or raise what is wrong.
 
-    A foreign client may call its mean squared error ``loss``, and need not know R².
+    A client of 0.1.0 sends no sums, from which R² over the rows of all clients is
+    computed. A foreign one may call its mean squared error ``loss``, and need not know
+    R².
     """
     found: dict[str, Any] = {}
     for key in ("evaluateres.num_examples", "evaluateres.loss", "metrics"):
@@ -347,7 +358,24 @@ def read_evaluation(content: RecordDict) -> Evaluation:
     r2: Any = found.get("r2", float("nan"))
     if not _is_number(r2) or not (r2 != r2 or -1e300 < r2 <= 1):
         raise ProtocolError("r2 must be a number of at most 1.")
-    return Evaluation(float(mse), float(r2), count)
+    told, sums = Evaluation(float(mse), float(r2), count), found.get(_SUMS)
+    return told if sums is None else _read_sums(sums, told, n_targets)
+
+
+def _read_sums(sums: Any, told: Evaluation, n_targets: int) -> ErrorMoments:
+    """Return what mse and R² were computed from; it must say the same."""
+    if isinstance(sums, bytes) and len(sums) % 8 == 0:
+        sums = np.frombuffer(sums, dtype="<f8").tolist()
+    if not isinstance(sums, list) or not all(isinstance(x, float) for x in sums):
+        raise ProtocolError("the evaluation sums are not a list of numbers.")
+    try:
+        found = ErrorMoments.from_array(np.array(sums, float), told.n_rows, n_targets)
+    except StatisticsError as error:
+        raise ProtocolError(str(error)) from None
+    mse, r2 = abs(found.mse - told.mse), abs(found.r2 - told.r2)
+    if mse > _SAME * found.mse or r2 > _SAME * (1.0 + abs(found.r2)):
+        raise ProtocolError("mse and r2 contradict the evaluation sums.")
+    return found
 
 
 def _is_number(value: object) -> bool:
