@@ -189,7 +189,7 @@ class Aggregate(Answers):
     agreement: Agreement | None = None
     rearranged: list[str] = field(default_factory=list)
     unverified: list[str] = field(default_factory=list)
-    rows_left_out: int = 0
+    _rows: dict[str, int] = field(default_factory=dict)
     _kept_bytes: int = 0
     _groups: dict[tuple[Schema, str], _Group] = field(default_factory=dict)
 
@@ -197,6 +197,8 @@ class Aggregate(Answers):
         """Add one contribution; one that cannot be used becomes a failure."""
         if not self._is_first(client):
             return
+        if part.form != "private":
+            self._rows[client] = part.count
         reason = self._reason_to_refuse(part)
         if reason is not None:
             self.failures[client] = reason
@@ -208,6 +210,11 @@ class Aggregate(Answers):
             self.scales[client] = weight, own, squares.copy()
         self._keep(client, part)
         self._merge(client, part)
+
+    @property
+    def rows_left_out(self) -> dict[str, int]:
+        """Rows of clients that answered and are not in the total."""
+        return {c: rows for c, rows in self._rows.items() if c in self.failures}
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Add up again without some clients; all contributions must have been kept."""
@@ -293,7 +300,6 @@ class Aggregate(Answers):
         for (schema, form), group in self._groups.items():
             if schema in agreed.rejected:
                 self._reject_all(group, agreed.rejected[schema])
-                self.rows_left_out += group.running.count
             elif form == "plain":
                 plain.append(group.running.total())
             elif schema in sizes:

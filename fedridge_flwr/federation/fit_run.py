@@ -179,7 +179,7 @@ class FitRun:
         self.report = FitReport(
             participants=[c for c in answers.participants if c not in result.dropped],
             failures=failures,
-            rows_left_out=dict(getattr(answers, "rows_left_out", {})),
+            rows_left_out=answers.rows_left_out,
             repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
             n_rows=model.n_rows_,
             n_features=total.n_features,

@@ -169,7 +169,7 @@ def test_named_columns_do_not_join_more_bare_arrays():
     fold, total = folded(parts)
     assert_same_statistics(total, parts[0] + parts[1])
     assert "has feature names, and 2 other clients have none" in fold.failures["c2"]
-    assert fold.rows_left_out == 5
+    assert fold.rows_left_out == {"c2": 5}
 
 
 def test_names_and_their_hash_are_the_same_schema():
