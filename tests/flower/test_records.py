@@ -63,11 +63,11 @@ def test_statistics_come_back_bit_for_bit(d: int, t: int) -> None:
     assert (back.count, back.n_features, back.n_targets) == (20, d, t)
 
 
-def test_upload_of_100_features_is_within_500_bytes_of_its_numbers() -> None:
+def test_upload_of_100_features_is_within_650_bytes_of_its_numbers() -> None:
     stats = some_statistics(100).with_feature_names([f"x{j}" for j in range(100)])
     request = Message(wire.train_request({}), 2**62, MessageType.TRAIN)
     reply = Message(wire.statistics_reply(stats, False), reply_to=request)
-    assert message_bytes(reply) <= 5_253 * 8 + 500
+    assert message_bytes(reply) <= 5_253 * 8 + 650
     assert stats.to_array().size == 5_253
 
 

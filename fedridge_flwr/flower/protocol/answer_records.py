@@ -38,6 +38,7 @@ from .array_records import array_record, decode_arrays
 from .request_records import FEATURE_HASH_KEY, MAP_KEY, PROTOCOL, PROTOCOL_KEY
 
 _NAMES, _RAW, _ERROR, _LOSSES = "feature-names", "n-features-in", "error", "losses"
+_LOW = "means-low"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
@@ -62,13 +63,16 @@ _Reply: TypeAlias = Answer | Evaluation | Losses
 # ---- the client writes --------------------------------------------------------------
 
 
-def answer_fields(answer: Answer, share_names: bool) -> dict[str, bool | int | str]:
+def answer_fields(
+    answer: Answer, share_names: bool
+) -> dict[str, bool | int | str | bytes]:
     """Return what travels beside the arrays, as scalars of both APIs.
 
-    It is the kind and the columns; the number of rows is not in it.
+    It is the kind, the columns and the last digits of the means, in a field that
+    servers of 0.1.0 do not look at; the number of rows is not in it.
     """
     schema = answer.schema
-    fields: dict[str, bool | int | str] = {
+    fields: dict[str, bool | int | str | bytes] = {
         PROTOCOL_KEY: PROTOCOL,
         "kind": answer.kind,
         "n-features": schema.n_features,
@@ -80,6 +84,8 @@ def answer_fields(answer: Answer, share_names: bool) -> dict[str, bool | int | s
         fields[_NAMES] = json.dumps(schema.feature_names)
     if schema.feature_map is not None and schema.n_features_in is not None:
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
+    if answer.means_low:
+        fields[_LOW] = answer.means_low
     return fields
 
 
@@ -175,7 +181,7 @@ def read_fields(
             "sent full statistics, which were not asked for: install the same "
             "fedridge-flwr on both sides."
         )
-    return decode(kind, arrays, schema, count)
+    return decode(kind, arrays, schema, count, fields.get(_LOW, b""))
 
 
 def _read_foreign(arrays: Sequence[NDArray[Any]], count: Any, request: Any) -> Any:
