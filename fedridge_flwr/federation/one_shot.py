@@ -1,9 +1,11 @@
 """The fit in one round: every client's statistics, added up and solved."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from .._types import Array
 from ..errors import FedRidgeError, NotEnoughClientsError
 from ..regression.alpha_grid import auto_alphas, check_alphas
 from ..regression.alpha_selection import (
@@ -14,11 +16,15 @@ from ..regression.alpha_selection import (
 )
 from ..regression.leave_client_out import held_out_models
 from ..regression.solve import solve
+from ..statistics.sufficient import SufficientStatistics
 from .aggregate import Answers
 from .gather import Gathered, gather
 from .requests import AskLosses, AskStatistics
 from .round import Fit, FitResult, Round
 from .settings import FitSettings, is_auto
+
+# What the statistics can lead to; they are kept, and another alpha may do.
+_UNSOLVED = (FedRidgeError, ArithmeticError, ValueError)
 
 
 def one_shot(settings: FitSettings) -> Fit:
@@ -32,30 +38,33 @@ def solve_gathered(settings: FitSettings, gathered: Gathered) -> Fit:
     total, options = gathered.total, settings.options
     if settings.selection == "clients":
         return (yield from choose_by_clients(settings, gathered))
-    with gathered.naming_suspects():
-        selection = _selection_on_server(settings, gathered)
-        if selection is not None:
-            model = selection.model
-        else:
-            model = solve(total, settings.alpha, **options)
+    try:
+        with gathered.naming_suspects():
+            selection = _selection_on_server(settings, gathered)
+            if selection is not None:
+                model = selection.model
+            else:
+                model = solve(total, settings.alpha, **options)
+    except _UNSOLVED as error:
+        return FitResult(None, gathered, total, error=error)
     return FitResult(gathered.on_raw_columns(model), gathered, total, selection)
 
 
 def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     """Let every client count the losses of the models of all others on its rows."""
     total, options, alphas = gathered.total, settings.options, settings.alphas
-    with gathered.naming_suspects():
-        if alphas is None or is_auto(alphas):
-            candidates = auto_alphas(total, **options)
-        else:
-            candidates = check_alphas(alphas)
-        try:  # until the clients have counted, the model is the one GCV would choose
-            scores = gcv_scores(total, candidates, **options)
-            alpha = float(candidates[np.argmin(scores)])
-        except FedRidgeError:
-            alpha = float(candidates[-1])
-        model = gathered.on_raw_columns(solve(total, alpha, **options))
-        models = held_out_models(gathered.answers.parts, candidates, **options)
+    try:
+        with gathered.naming_suspects():
+            if alphas is None or is_auto(alphas):
+                candidates = auto_alphas(total, **options)
+            else:
+                candidates = check_alphas(alphas)
+            # Until the clients have counted, the model is the one GCV would choose.
+            alpha = _gcv_choice(total, candidates, options)
+            model = gathered.on_raw_columns(solve(total, alpha, **options))
+            models = held_out_models(gathered.answers.parts, candidates, **options)
+    except _UNSOLVED as error:
+        return FitResult(None, gathered, total, error=error)
     known = gathered.feature_hash, gathered.feature_map
     requests = {client: AskLosses(each, *known) for client, each in models.items()}
     answers = Answers()
@@ -84,6 +93,16 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
         warn_edge(selection)
     model = gathered.on_raw_columns(selection.model)
     return FitResult(model, gathered, total, selection, answers.failures)
+
+
+def _gcv_choice(
+    total: SufficientStatistics, candidates: Array, options: dict[str, Any]
+) -> float:
+    try:
+        scores = gcv_scores(total, candidates, **options)
+    except FedRidgeError:
+        return float(candidates[-1])
+    return float(candidates[np.argmin(scores)])
 
 
 def _selection_on_server(

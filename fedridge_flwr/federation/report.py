@@ -132,6 +132,8 @@ class FitReport:
         the failures instead, unless they are too many to tell who is right.
     screening : str
         What was compared to find them, and what was not and why.
+    error : str
+        Why there is no model, if there is none; the statistics are kept.
 
     Examples
     --------
@@ -184,6 +186,7 @@ class FitReport:
     feature_map: str = ""
     suspects: dict[str, str] = field(default_factory=dict)
     screening: str = ""
+    error: str = ""
     diagnose: Callable[[], Spectrum | None] | None = field(default=None, repr=False)
     advise: Callable[[], str] | None = field(default=None, repr=False)
 
@@ -217,6 +220,8 @@ class FitReport:
             for each in fields(self)
             if each.name not in _ON_DEMAND
         }
+        if not self.error:
+            del content["error"]
         content["fedavg_rounds_paper"] = self.fedavg_rounds_paper
         content["advice"], content["spectrum"] = self.advice, _plain(self.spectrum)
         if self.spectrum is not None:
@@ -298,6 +303,8 @@ class FitReport:
                 ", ".join(f"{name} {time:.2f}" for name, time in self.seconds.items()),
             ),
         ]
+        if self.error:
+            rows.insert(0, ("no model", self.error))
         if self.fedavg_rounds is not None and self.privacy is None:
             rows.append(
                 (
@@ -350,6 +357,8 @@ class FitReport:
 
     def _alpha_text(self) -> str:
         chosen = self.selection
+        if self.alpha is None or math.isnan(self.alpha):
+            return "not chosen"
         if chosen is None:
             return f"{self.alpha:g}"
         text = f"{self.alpha:g} ({chosen['description']})"

@@ -71,7 +71,13 @@ class StrategyBase:
     @property
     def model_(self) -> RidgeModel:
         """The fitted model."""
-        return _fitted(self._run.result).model
+        result = _fitted(self._run.result)
+        if result.model is None:
+            raise AttributeError(
+                f"there is no model: {result.error} The statistics are there all the "
+                "same: solve(strategy.statistics_, alpha=...) asks nobody again."
+            )
+        return result.model
 
     @property
     def report_(self) -> FitReport:
