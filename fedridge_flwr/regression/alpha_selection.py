@@ -276,7 +276,10 @@ def select_alpha(
     Minimises over alpha the squared error on the rows of each client under the model
     of all others (``method="loco"``), or ``n RSS / (n - df)²`` of the total
     (``method="gcv"``), which needs no statistics of single clients. Both follow from
-    the statistics: no row is read again.
+    the statistics: no row is read again. n is the number of rows, not the sum of their
+    weights: for "gcv" a row of weight 2 is one observation, though the model is that of
+    two equal rows. Weights and alphas that are both c times as large give c times the
+    choice.
 
     Parameters
     ----------
@@ -377,17 +380,19 @@ def gcv_scores(
 ) -> Array:
     """Return n RSS / (n - df)² for every alpha, with df the effective parameters.
 
-    df is the trace of S (S + alpha I)^-1, and one more for the intercept.
+    df is the trace of S (S + alpha I)^-1, and one more for the intercept. n is the
+    number of rows, whatever their weights, and RSS is in units of the mean weight: the
+    scores are the same for weights and alphas that are both c times as large.
     """
     equations = normal_equations(total, **options)
     matrix, rhs, _ = equations.in_penalty_units()
     values = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
     shrunk = values[:, None] / (values[:, None] + alphas)
     freedom = shrunk.sum(axis=0) + equations.fit_intercept
-    n = total.total_weight
+    n = total.count
     if (freedom >= n).any():
         raise StatisticsError(
-            f"{n:g} rows have no degrees of freedom left at alpha "
+            f"{counted(n, 'row')} have no degrees of freedom left at alpha "
             f"{alphas[freedom >= n].max():g}: leave out such small candidates."
         )
     solution, _ = solve_in_penalty_units(equations, alphas)
@@ -395,7 +400,8 @@ def gcv_scores(
     spread = total.centred_target_gram if centred else total.target_gram
     squares = np.diagonal(spread)
     residual = squared_errors(matrix, rhs, squares, solution, total.rounding)
-    scores: Array = n * residual.mean(axis=1) / (n - freedom) ** 2
+    residual = residual.mean(axis=1) / (total.total_weight / n)
+    scores: Array = n * residual / (n - freedom) ** 2
     return scores
 
 
