@@ -1,20 +1,20 @@
 """The fit in one round: every client's statistics, added up and solved."""
 
+import warnings
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from .._types import Array
 from ..errors import FedRidgeError, NotEnoughClientsError
-from ..regression.alpha_grid import auto_alphas, check_alphas
+from ..regression.alpha_grid import best_of, check_alphas
 from ..regression.alpha_selection import (
     AlphaSelection,
+    GridEdgeWarning,
     gcv_scores,
     select_alpha,
     warn_edge,
 )
-from ..regression.leave_client_out import held_out_models
+from ..regression.leave_client_out import ClampedLossWarning, held_out_models
 from ..regression.solve import solve
 from ..statistics.sufficient import SufficientStatistics
 from .aggregate import Answers
@@ -55,10 +55,10 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     total, options, alphas = gathered.total, settings.options, settings.alphas
     try:
         with gathered.naming_suspects():
-            if alphas is None or is_auto(alphas):
-                candidates = auto_alphas(total, **options)
-            else:
-                candidates = check_alphas(alphas)
+            auto = alphas is None or is_auto(alphas)
+            candidates = (
+                _grid_by_server(settings, gathered) if auto else check_alphas(alphas)
+            )
             # Until the clients have counted, the model is the one GCV would choose.
             alpha = _gcv_choice(total, candidates, options)
             model = gathered.on_raw_columns(solve(total, alpha, **options))
@@ -90,9 +90,26 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
         **options,
     )
     if selection.at_edge:
-        warn_edge(selection)
+        warn_edge(selection, auto=auto)
     model = gathered.on_raw_columns(selection.model)
     return FitResult(model, gathered, total, selection, answers.failures)
+
+
+def _grid_by_server(settings: FitSettings, gathered: Gathered) -> Array:
+    """Return the grid that the server itself would end with, extended where it must be.
+
+    Clients are asked once, so the grid must be long enough before.
+    """
+    with warnings.catch_warnings():
+        # What the clients count is not lost to rounding, and decides about the edge.
+        warnings.simplefilter("ignore", ClampedLossWarning)
+        warnings.simplefilter("ignore", GridEdgeWarning)
+        found = select_alpha(
+            gathered.answers.parts,
+            one_standard_error=settings.one_standard_error,
+            **settings.options,
+        )
+    return found.alphas
 
 
 def _gcv_choice(
@@ -102,7 +119,7 @@ def _gcv_choice(
         scores = gcv_scores(total, candidates, **options)
     except FedRidgeError:
         return float(candidates[-1])
-    return float(candidates[np.argmin(scores)])
+    return float(candidates[best_of(scores, total)])
 
 
 def _selection_on_server(

@@ -12,6 +12,8 @@ from ..errors import FedRidgeError, StatisticsError
 from ..statistics.sufficient import SufficientStatistics
 from .normal_equations import FitOptions, normal_equations
 
+_EQUAL = 1e-6
+_HIDDEN = 1e-13
 Alphas: TypeAlias = Sequence[float] | Literal["auto"]
 
 
@@ -88,6 +90,26 @@ def auto_alphas(total: SufficientStatistics, **options: Unpack[FitOptions]) -> A
     if filled.size == values.size:
         smallest = min(smallest, 1e-6 * largest)
     return np.geomspace(smallest, largest, 30)
+
+
+def best_of(scores: Array, total: SufficientStatistics | None = None) -> int:
+    """Return the largest alpha, by its place, whose score is the best but for rounding.
+
+    Where the curve is flat towards zero, every choice down there is as good, and which
+    of them is the lowest is chance. Scores that differ by a millionth are taken for
+    equal, and those below what rounding of the statistics hides in the spread of y.
+
+    Examples
+    --------
+    >>> best_of(np.array([2.0, 2.0000001, 2.1, 3.0]))
+    1
+    """
+    hidden = 0.0
+    if total is not None and total.total_weight > 0:
+        spread = np.diagonal(total.centred_target_gram).mean() / total.total_weight
+        hidden = max(_HIDDEN, total.rounding) * float(spread)
+    best = float(np.min(scores))
+    return int(np.flatnonzero(scores <= best + _EQUAL * abs(best) + hidden)[-1])
 
 
 def extended_grid(alphas: Array, *, downwards: bool) -> Array:
