@@ -37,8 +37,9 @@ class Refinement:
     rounds : int
         Rounds, the first included.
     estimates : list of float
-        Estimated relative error after every round; in "cg" a relative residual, which
-        is kinder where the system is badly conditioned.
+        Estimated relative error of predictions after every round; in "cg" a relative
+        residual, which is kinder where the system is badly conditioned. Coefficients
+        may be further off where columns are nearly dependent.
     tol : float
         Where it was to stop.
     converged : bool
@@ -65,7 +66,9 @@ class Refinement:
 
 def error_name(mode: str) -> str:
     """Return what the estimate of a mode is."""
-    return "estimated relative error" if mode == "refine" else "relative residual"
+    if mode == "refine":
+        return "estimated relative error of predictions"
+    return "relative residual"
 
 
 @dataclass
