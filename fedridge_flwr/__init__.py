@@ -39,6 +39,7 @@ from .privacy import (
     PrivateStatistics,
     solve_private,
 )
+from .regression.alpha_grid import UnlikeScalesWarning
 from .regression.alpha_selection import AlphaSelection, GridEdgeWarning, select_alpha
 from .regression.leave_client_out import ClampedLossWarning
 from .regression.model import RidgeModel
@@ -83,6 +84,7 @@ __all__ = [
     "Standardize",
     "StatisticsError",
     "SufficientStatistics",
+    "UnlikeScalesWarning",
     "recommend",
     "ridge_client_app",
     "select_alpha",

@@ -263,8 +263,8 @@ class IllConditionedWarning(UserWarning):
     ...     solve(stats, alpha=0.0)
     Traceback (most recent call last):
     fedridge_flwr.errors.IllConditionedWarning: the system has condition 7.1e+10 \
-after scaling: about 11 of 16 digits of the coefficients are rounding. Drop nearly \
-dependent columns or raise alpha (now 0).
+after scaling: rounding may move the coefficients by 2e-05 of their size, and \
+predictions by 1e-06 of theirs. Drop nearly dependent columns or raise alpha (now 0).
     """
 
 

@@ -134,6 +134,8 @@ class Contribution(Protocol):
     form: str
     """"full", "plain", "private" or "opening"."""
     schema: Schema
+    count: Any
+    """Number of rows; noisy or None in a private release."""
     rounding: float
     """How far each correlation may be off."""
 

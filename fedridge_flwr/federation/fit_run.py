@@ -1,7 +1,9 @@
 """`FitRun`: one fit as an adapter drives it, round by round, to model and report."""
 
+import math
 import secrets
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from .._text import human_bytes
 from ..errors import IncompleteFitError
 from ..regression.diagnostics import spectrum
 from ..regression.model import RidgeModel
+from ..regression.normal_equations import normal_equations
 from .multiround_fit import multiround
 from .one_shot import one_shot
 from .private_fit import private_one_shot, private_refinement
@@ -128,6 +131,9 @@ class FitRun:
         if found is not None:
             self.result, self.model = found, found.model
             self._write_report(found)
+            if found.error is not None:
+                self.failed = True
+                raise found.error
         self._refuse_incomplete(asked)
         if ended:
             self._hand_over(self.result)
@@ -163,9 +169,11 @@ class FitRun:
     def _hand_over(self, result: FitResult | None) -> None:
         """Give the model to those who wait for it."""
         settings = self.settings
-        if result is not None and settings.save_model is not None:
+        if result is None or result.model is None:
+            return
+        if settings.save_model is not None:
             result.model.save(Path(settings.save_model).absolute())
-        if result is not None and settings.on_model is not None:
+        if settings.on_model is not None:
             settings.on_model(result.model)
 
     def _write_report(self, result: FitResult) -> None:
@@ -181,10 +189,10 @@ class FitRun:
             failures=failures,
             rows_left_out=answers.rows_left_out,
             repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
-            n_rows=model.n_rows_,
+            n_rows=total.count if model is None else model.n_rows_,
             n_features=total.n_features,
             n_targets=total.n_targets,
-            alpha=model.alpha_,
+            alpha=self._given_alpha if model is None else model.alpha_,
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             seconds=self.seconds,
@@ -208,16 +216,22 @@ class FitRun:
                 if client not in failures
             },
             screening=gathered.screener.summary,
+            error=str(result.error or ""),
         )
-        if failures:
+        if failures and model is not None:
             model.scope_ = self.report.scope
         if self._before_losses is not None and self.report.selection is not None:
             up, down = self._before_losses
             self.report.selection["bytes_up"] = self.bytes_up - up
             self.report.selection["bytes_down"] = self.bytes_down - down
-        if exact is not None:
+        if exact is not None and model is not None:
             self.report.diagnose = partial(spectrum, exact, model)
         self.report.advise = self._advice(result)
+
+    @property
+    def _given_alpha(self) -> float:
+        """The penalty that was given, NaN where one was to be chosen."""
+        return math.nan if self.settings.selection else self.settings.alpha
 
     def _why_one_shot(self) -> str:
         """Return why "auto" is one shot, if it is."""
@@ -227,20 +241,27 @@ class FitRun:
         needs = "privacy needs it" if private else "choosing alpha needs the statistics"
         return f"oneshot (auto: {needs})"
 
-    def _advice(self, result: FitResult) -> Any:
+    def _advice(self, result: FitResult) -> Callable[[], str]:
         """Return a function that says what would have been better, if anything."""
+        settings, exact, model = self.settings, result.statistics, result.model
+        asked = []
+        if settings.privacy is None and model is not None:
+            asked += self._mode_advice(result)
+            if exact is not None and model.alpha_ > 0:
+                asked.append(partial(better_scale, exact, **settings.options))
+        return partial(_sentences, asked)
+
+    def _mode_advice(self, result: FitResult) -> list[Callable[[], str]]:
         settings, total = self.settings, result.gathered.total
         multiround = result.refinement is not None
         chosen_by_auto = settings.mode == "auto" and not settings.one_shot
-        if settings.privacy is not None or settings.selection is not None:
-            return None
-        if not total.count or chosen_by_auto:
-            return None
+        if settings.selection is not None or not total.count or chosen_by_auto:
+            return []
         clients = len(result.gathered.answers.participants) - len(result.dropped)
         mode = settings.mode if multiround else "oneshot"
         rows = max(total.count // max(clients, 1), 1)
         d, t, budget = total.n_features, total.n_targets, settings.max_bytes
-        return partial(better_mode, mode, d, rows, clients, t, budget)
+        return [partial(better_mode, mode, d, rows, clients, t, budget)]
 
     def compare_bytes(self, fedavg_bytes_per_client: int) -> None:
         """Say how many FedAvg rounds with the same clients cost as many bytes."""
@@ -252,7 +273,17 @@ class FitRun:
             self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
 
 
-def _wire_error(total: Any, model: RidgeModel) -> float | None:
-    if not total.rounding or model.condition_ is None:
+def better_scale(exact: Any, **options: Any) -> str:
+    """Return in one sentence why columns should be scaled, if they should."""
+    unlike = normal_equations(exact, **options).unlike_scales()
+    return f"standardize=True: {unlike}, and one alpha is for all." if unlike else ""
+
+
+def _sentences(asked: Sequence[Callable[[], str]]) -> str:
+    return " ".join(filter(None, (each() for each in asked)))
+
+
+def _wire_error(total: Any, model: RidgeModel | None) -> float | None:
+    if not total.rounding or model is None or model.condition_ is None:
         return None
     return float(min(1.0, total.rounding * model.condition_))

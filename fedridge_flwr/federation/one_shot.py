@@ -1,20 +1,22 @@
 """The fit in one round: every client's statistics, added up and solved."""
 
+import warnings
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from .._types import Array
 from ..errors import FedRidgeError, NotEnoughClientsError
-from ..regression.alpha_grid import auto_alphas, check_alphas
+from ..regression.alpha_grid import best_of, check_alphas
 from ..regression.alpha_selection import (
     AlphaSelection,
+    GridEdgeWarning,
     gcv_scores,
     select_alpha,
     warn_edge,
 )
-from ..regression.leave_client_out import held_out_models
+from ..regression.leave_client_out import ClampedLossWarning, held_out_models
 from ..regression.solve import solve
+from ..statistics.sufficient import SufficientStatistics
 from .aggregate import Answers
 from .gather import Gathered, gather
 from .requests import AskLosses, AskStatistics
@@ -22,6 +24,8 @@ from .round import Fit, FitResult, Round
 from .settings import FitSettings, is_auto
 
 _SHOWN = 10
+# What the statistics can lead to; they are kept, and another alpha may do.
+_UNSOLVED = (FedRidgeError, ArithmeticError, ValueError)
 
 
 def one_shot(settings: FitSettings) -> Fit:
@@ -37,12 +41,15 @@ def solve_gathered(settings: FitSettings, gathered: Gathered) -> Fit:
         _refuse_one_client(gathered)
     if settings.selection == "clients":
         return (yield from choose_by_clients(settings, gathered))
-    with gathered.naming_suspects():
-        selection = _selection_on_server(settings, gathered)
-        if selection is not None:
-            model = selection.model
-        else:
-            model = solve(total, settings.alpha, **options)
+    try:
+        with gathered.naming_suspects():
+            selection = _selection_on_server(settings, gathered)
+            if selection is not None:
+                model = selection.model
+            else:
+                model = solve(total, settings.alpha, **options)
+    except _UNSOLVED as error:
+        return FitResult(None, gathered, total, error=error)
     return FitResult(gathered.on_raw_columns(model), gathered, total, selection)
 
 
@@ -50,18 +57,18 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     """Let every client count the losses of the models of all others on its rows."""
     total, options, alphas = gathered.total, settings.options, settings.alphas
     parts = _in_order(gathered)
-    with gathered.naming_suspects():
-        if alphas is None or is_auto(alphas):
-            candidates = auto_alphas(total, **options)
-        else:
-            candidates = check_alphas(alphas)
-        try:  # until the clients have counted, the model is the one GCV would choose
-            scores = gcv_scores(total, candidates, **options)
-            alpha = float(candidates[np.argmin(scores)])
-        except FedRidgeError:
-            alpha = float(candidates[-1])
-        model = gathered.on_raw_columns(solve(total, alpha, **options))
-        models = held_out_models(parts, candidates, **options)
+    try:
+        with gathered.naming_suspects():
+            auto = alphas is None or is_auto(alphas)
+            candidates = (
+                _grid_by_server(settings, gathered) if auto else check_alphas(alphas)
+            )
+            # Until the clients have counted, the model is the one GCV would choose.
+            alpha = _gcv_choice(total, candidates, options)
+            model = gathered.on_raw_columns(solve(total, alpha, **options))
+            models = held_out_models(parts, candidates, **options)
+    except _UNSOLVED as error:
+        return FitResult(None, gathered, total, error=error)
     known = gathered.feature_map, gathered.wanted
     requests = {client: AskLosses(each, *known) for client, each in models.items()}
     answers = Answers()
@@ -87,7 +94,7 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
         **options,
     )
     if selection.at_edge:
-        warn_edge(selection)
+        warn_edge(selection, auto=auto)
     model = gathered.on_raw_columns(selection.model)
     return FitResult(model, gathered, total, selection, answers.failures)
 
@@ -111,6 +118,33 @@ def _refuse_one_client(gathered: Gathered) -> None:
         + "\n".join(lines)
         + '\n  To choose alpha with one client, use cv="gcv".'
     )
+
+
+def _grid_by_server(settings: FitSettings, gathered: Gathered) -> Array:
+    """Return the grid that the server itself would end with, extended where it must be.
+
+    Clients are asked once, so the grid must be long enough before.
+    """
+    with warnings.catch_warnings():
+        # What the clients count is not lost to rounding, and decides about the edge.
+        warnings.simplefilter("ignore", ClampedLossWarning)
+        warnings.simplefilter("ignore", GridEdgeWarning)
+        found = select_alpha(
+            gathered.answers.parts,
+            one_standard_error=settings.one_standard_error,
+            **settings.options,
+        )
+    return found.alphas
+
+
+def _gcv_choice(
+    total: SufficientStatistics, candidates: Array, options: dict[str, Any]
+) -> float:
+    try:
+        scores = gcv_scores(total, candidates, **options)
+    except FedRidgeError:
+        return float(candidates[-1])
+    return float(candidates[best_of(scores, total)])
 
 
 def _selection_on_server(

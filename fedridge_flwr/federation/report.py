@@ -38,8 +38,9 @@ class Refinement:
     rounds : int
         Rounds, the first included.
     estimates : list of float
-        Estimated relative error after every round; in "cg" a relative residual, which
-        is kinder where the system is badly conditioned.
+        Estimated relative error of predictions after every round; in "cg" a relative
+        residual, which is kinder where the system is badly conditioned. Coefficients
+        may be further off where columns are nearly dependent.
     tol : float
         Where it was to stop.
     converged : bool
@@ -66,7 +67,9 @@ class Refinement:
 
 def error_name(mode: str) -> str:
     """Return what the estimate of a mode is."""
-    return "estimated relative error" if mode == "refine" else "relative residual"
+    if mode == "refine":
+        return "estimated relative error of predictions"
+    return "relative residual"
 
 
 @dataclass
@@ -147,6 +150,8 @@ class FitReport:
         the others. Nobody is left out for it.
     screening : str
         What was compared to find them, and what was not and why.
+    error : str
+        Why there is no model, if there is none; the statistics are kept.
 
     Examples
     --------
@@ -204,6 +209,7 @@ class FitReport:
     suspects: dict[str, str] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
     screening: str = ""
+    error: str = ""
     diagnose: Callable[[], Spectrum | None] | None = field(default=None, repr=False)
     advise: Callable[[], str] | None = field(default=None, repr=False)
 
@@ -255,6 +261,8 @@ class FitReport:
             for each in fields(self)
             if each.name not in _ON_DEMAND
         }
+        if not self.error:
+            del content["error"]
         content["fedavg_rounds_paper"] = self.fedavg_rounds_paper
         content["advice"], content["spectrum"] = self.advice, _plain(self.spectrum)
         if self.spectrum is not None:
@@ -336,6 +344,8 @@ class FitReport:
                 ", ".join(f"{name} {time:.2f}" for name, time in self.seconds.items()),
             ),
         ]
+        if self.error:
+            rows.insert(0, ("no model", self.error))
         if self.fedavg_rounds is not None and self.privacy is None:
             rows.append(
                 (
@@ -399,6 +409,8 @@ class FitReport:
 
     def _alpha_text(self) -> str:
         chosen = self.selection
+        if self.alpha is None or math.isnan(self.alpha):
+            return "not chosen"
         if chosen is None:
             return f"{self.alpha:g}"
         text = f"{self.alpha:g} ({chosen['description']})"

@@ -26,12 +26,16 @@ MODES = ("oneshot", *OPENING_MODES)
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client sends: arrays in order, what they are, and of which columns."""
+    """What a client sends: arrays in order, what they are, and of which columns.
+
+    Beside full statistics, `means_low` is what rounding cut off their means.
+    """
 
     kind: str
     arrays: Mapping[str, NDArray[Any]]
     count: int
     schema: Schema
+    means_low: bytes = b""
 
 
 class Losses(NamedTuple):

@@ -134,7 +134,7 @@ def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
 def _statistics(request: AskStatistics, rows: Rows) -> Answer:
     _check_width(rows)
     found = encode_rows(rows, request.wire_dtype)
-    return Answer(found.kind, found.arrays, rows.n_rows, rows.schema)
+    return Answer(found.kind, found.arrays, rows.n_rows, rows.schema, found.means_low)
 
 
 def _columns(request: AskColumns, rows: Rows) -> Answer:

@@ -58,8 +58,8 @@ class FitResult:
 
     Attributes
     ----------
-    model : RidgeModel
-        The model, on raw columns.
+    model : RidgeModel or None
+        The model, on raw columns; None where the statistics do not determine one.
     gathered : Gathered
         The contributions behind it.
     statistics : optional
@@ -82,9 +82,12 @@ class FitResult:
         What "auto" chose and why, if it was one shot.
     progress : str
         How far a fit in several rounds has come, for the log.
+    error : Exception, optional
+        Why there is no model. The contributions are kept all the same: nobody need be
+        asked again for another alpha.
     """
 
-    model: RidgeModel
+    model: RidgeModel | None
     gathered: Gathered
     statistics: Any = None
     selection: AlphaSelection | None = None
@@ -96,6 +99,7 @@ class FitResult:
     privacy: PrivacyReport | None = None
     mode: str = ""
     progress: str = ""
+    error: Exception | None = None
 
 
 Fit: TypeAlias = Generator[Round, None, FitResult]

@@ -130,12 +130,18 @@ class StrategyBase:
     @property
     def model_(self) -> RidgeModel:
         """The fitted model."""
-        if self._run.result is not None and self._run.model is None:
+        result = _fitted(self._run.result)
+        if result.model is None:
+            raise AttributeError(
+                f"there is no model: {result.error} The statistics are there all the "
+                "same: solve(strategy.statistics_, alpha=...) asks nobody again."
+            )
+        if self._run.model is None:
             raise AttributeError(
                 "there is no model_: clients are missing in it, and strict=True. "
                 "solve(strategy.statistics_, alpha) is the model without them."
             )
-        return _fitted(self._run.result).model
+        return result.model
 
     @property
     def report_(self) -> FitReport:

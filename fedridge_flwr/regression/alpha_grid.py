@@ -1,5 +1,6 @@
 """Candidates for alpha: checked, or a grid over the spectrum of the Gram matrix."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, Unpack
 
@@ -11,7 +12,34 @@ from ..errors import FedRidgeError, StatisticsError
 from ..statistics.sufficient import SufficientStatistics
 from .normal_equations import FitOptions, normal_equations
 
+_EQUAL = 1e-6
+_HIDDEN = 1e-13
 Alphas: TypeAlias = Sequence[float] | Literal["auto"]
+
+
+class UnlikeScalesWarning(UserWarning):
+    """Alpha is chosen for columns whose scales differ by more than a thousand.
+
+    One alpha is then nothing for some columns and too much for others, whatever the
+    choice; ``standardize=True`` penalises all alike.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from fedridge_flwr import SufficientStatistics, select_alpha
+    >>> from fedridge_flwr import UnlikeScalesWarning
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 2)) * [1.0, 1e5]
+    >>> y = X @ [1.0, 1e-5] + rng.normal(size=60)
+    >>> total = SufficientStatistics.from_data(X, y)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", UnlikeScalesWarning)
+    ...     chosen = select_alpha(total, "auto", method="gcv")
+    >>> print(caught[0].message)
+    column 1 varies 1e+05 times as much as column 0, so that no alpha suits both: use \
+standardize=True.
+    """
 
 
 def check_alphas(alphas: Any) -> Array:
@@ -38,8 +66,20 @@ def auto_alphas(total: SufficientStatistics, **options: Unpack[FitOptions]) -> A
     It reaches from the largest eigenvalue, where even the best determined direction is
     shrunk by half, to below the smallest that is not zero, and at least six decades
     down where none is zero.
+
+    Warns
+    -----
+    UnlikeScalesWarning
+        If columns differ in scale by more than a thousand.
     """
-    matrix, _, _ = normal_equations(total, **options).in_penalty_units()
+    equations = normal_equations(total, **options)
+    if unlike := equations.unlike_scales():
+        warnings.warn(
+            f"{unlike}, so that no alpha suits both: use standardize=True.",
+            UnlikeScalesWarning,
+            stacklevel=3,
+        )
+    matrix, _, _ = equations.in_penalty_units()
     values = np.linalg.eigvalsh(matrix)
     largest = float(values[-1])
     if largest <= 0:
@@ -50,6 +90,26 @@ def auto_alphas(total: SufficientStatistics, **options: Unpack[FitOptions]) -> A
     if filled.size == values.size:
         smallest = min(smallest, 1e-6 * largest)
     return np.geomspace(smallest, largest, 30)
+
+
+def best_of(scores: Array, total: SufficientStatistics | None = None) -> int:
+    """Return the largest alpha, by its place, whose score is the best but for rounding.
+
+    Where the curve is flat towards zero, every choice down there is as good, and which
+    of them is the lowest is chance. Scores that differ by a millionth are taken for
+    equal, and those below what rounding of the statistics hides in the spread of y.
+
+    Examples
+    --------
+    >>> best_of(np.array([2.0, 2.0000001, 2.1, 3.0]))
+    1
+    """
+    hidden = 0.0
+    if total is not None and total.total_weight > 0:
+        spread = np.diagonal(total.centred_target_gram).mean() / total.total_weight
+        hidden = max(_HIDDEN, total.rounding) * float(spread)
+    best = float(np.min(scores))
+    return int(np.flatnonzero(scores <= best + _EQUAL * abs(best) + hidden)[-1])
 
 
 def extended_grid(alphas: Array, *, downwards: bool) -> Array:

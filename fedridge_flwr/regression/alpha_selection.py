@@ -21,7 +21,7 @@ from .._text import counted
 from .._types import Array
 from ..errors import FedRidgeError, SingularSystemError, StatisticsError
 from ..statistics.sufficient import SufficientStatistics
-from .alpha_grid import Alphas, auto_alphas, check_alphas, extended_grid
+from .alpha_grid import Alphas, auto_alphas, best_of, check_alphas, extended_grid
 from .leave_client_out import held_out_losses, solve_in_penalty_units, squared_errors
 from .model import RidgeModel
 from .normal_equations import FitOptions, normal_equations
@@ -121,8 +121,12 @@ class AlphaSelection:
 
         The one-standard-error rule goes up from the best, and may be cut off there.
         """
-        best, last = int(np.argmin(self.mean)), self.alphas.size - 1
-        return last > 0 and (best in (0, last) or self.alpha == float(self.alphas[-1]))
+        chosen, last = (
+            int(np.searchsorted(self.alphas, self.alpha)),
+            self.alphas.size - 1,
+        )
+        best = chosen if self.rule == "minimum" else best_of(self.mean)
+        return last > 0 and (best in (0, last) or chosen == last)
 
     def describe(self) -> str:
         """Return in one line how alpha was chosen.
@@ -246,8 +250,9 @@ class AlphaSelection:
         if len(clients) > 1:
             spread *= len(clients) / (len(clients) - 1)
         error = np.sqrt(spread)
-        chosen = best = int(np.argmin(mean))
+        chosen = best_of(mean, total)
         if one_standard_error:
+            best = int(np.argmin(mean))
             chosen = int(np.flatnonzero(mean <= mean[best] + error[best])[-1])
         return _refitted(
             total,
@@ -279,7 +284,10 @@ def select_alpha(
     Minimises over alpha the squared error on the rows of each client under the model
     of all others (``method="loco"``), or ``n RSS / (n - df)²`` of the total
     (``method="gcv"``), which needs no statistics of single clients. Both follow from
-    the statistics: no row is read again.
+    the statistics: no row is read again. n is the number of rows, not the sum of their
+    weights: for "gcv" a row of weight 2 is one observation, though the model is that of
+    two equal rows. Weights and alphas that are both c times as large give c times the
+    choice.
 
     Parameters
     ----------
@@ -299,7 +307,8 @@ def select_alpha(
     Returns
     -------
     AlphaSelection
-        The choice, the losses behind it, and the model refitted on all rows.
+        The choice, the losses behind it, and the model refitted on all rows. Of
+        candidates that are equally good but for rounding, the largest is chosen.
 
     Raises
     ------
@@ -350,7 +359,7 @@ def select_alpha(
     def choose(candidates: Array) -> AlphaSelection:
         if method == "gcv":
             scores = gcv_scores(total, candidates, **options)
-            chosen = int(np.argmin(scores))
+            chosen = best_of(scores, total)
             return _refitted(total, candidates, chosen, options, scores, method="gcv")
         return AlphaSelection.from_losses(
             total,
@@ -371,7 +380,7 @@ def select_alpha(
         except (SingularSystemError, StatisticsError):
             break
     if found.at_edge:
-        warn_edge(found)
+        warn_edge(found, auto=auto)
     return found
 
 
@@ -380,17 +389,19 @@ def gcv_scores(
 ) -> Array:
     """Return n RSS / (n - df)² for every alpha, with df the effective parameters.
 
-    df is the trace of S (S + alpha I)^-1, and one more for the intercept.
+    df is the trace of S (S + alpha I)^-1, and one more for the intercept. n is the
+    number of rows, whatever their weights, and RSS is in units of the mean weight: the
+    scores are the same for weights and alphas that are both c times as large.
     """
     equations = normal_equations(total, **options)
     matrix, rhs, _ = equations.in_penalty_units()
     values = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
     shrunk = values[:, None] / (values[:, None] + alphas)
     freedom = shrunk.sum(axis=0) + equations.fit_intercept
-    n = total.total_weight
+    n = total.count
     if (freedom >= n).any():
         raise StatisticsError(
-            f"{n:g} rows have no degrees of freedom left at alpha "
+            f"{counted(n, 'row')} have no degrees of freedom left at alpha "
             f"{alphas[freedom >= n].max():g}: leave out such small candidates."
         )
     solution, _ = solve_in_penalty_units(equations, alphas)
@@ -398,15 +409,21 @@ def gcv_scores(
     spread = total.centred_target_gram if centred else total.target_gram
     squares = np.diagonal(spread)
     residual = squared_errors(matrix, rhs, squares, solution, total.rounding)
-    scores: Array = n * residual.mean(axis=1) / (n - freedom) ** 2
+    residual = residual.mean(axis=1) / (total.total_weight / n)
+    scores: Array = n * residual / (n - freedom) ** 2
     return scores
 
 
-def warn_edge(found: AlphaSelection) -> None:
-    """Warn that the grid should be longer."""
+def warn_edge(found: AlphaSelection, *, auto: bool = False) -> None:
+    """Warn that the grid should be longer, or, if it is ours, that this is its end."""
+    reached, remedy = "", "extend it"
+    if auto:
+        most = "much" if found.alpha == float(found.alphas[-1]) else "little"
+        reached = "automatic "
+        remedy = f"the rows want as {most} penalty as they can get"
     warnings.warn(
         f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
-        f"grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: extend it.",
+        f"{reached}grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: {remedy}.",
         GridEdgeWarning,
         stacklevel=3,
     )

@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
-from ..errors import StatisticsError
+from ..errors import StatisticsError, column_labels
 from ..linalg.packed import mean_rounding
 from ..statistics.plain import PlainStatistics
 from ..statistics.sufficient import SufficientStatistics
 
 Statistics: TypeAlias = SufficientStatistics | PlainStatistics
+
+UNLIKE_SCALES = 1e3
+"""Spreads of columns that differ by more deserve ``standardize=True``, or a reason."""
 
 
 class FitOptions(TypedDict, total=False):
@@ -99,6 +102,32 @@ class NormalEquations:
             return self.matrix, self.rhs, np.ones(self.penalty.size)
         unit = 1.0 / np.sqrt(self.penalty)
         return self.matrix * np.outer(unit, unit), self.rhs * unit[:, None], unit
+
+    def unlike_scales(self) -> str:
+        """Say which columns differ most in scale if one alpha cannot fit both, or "".
+
+        Examples
+        --------
+        >>> X = [[0.0, 1e4], [1.0, 3e4], [2.0, 2e4]]
+        >>> stats = SufficientStatistics.from_data(X, [1.0, 2.0, 3.0])
+        >>> normal_equations(stats).unlike_scales()
+        'column 1 varies 1e+04 times as much as column 0'
+        """
+        scales = np.sqrt(np.maximum(self.diagonal, 0.0))
+        varying = np.flatnonzero(~self.constant & (scales > 0))
+        if self.standardize or varying.size < 2:
+            return ""
+        low, high = (
+            varying[np.argmin(scales[varying])],
+            varying[np.argmax(scales[varying])],
+        )
+        ratio = float(scales[high] / scales[low])
+        if ratio <= UNLIKE_SCALES:
+            return ""
+        large, small = (
+            column_labels([int(j)], self.feature_names) for j in (high, low)
+        )
+        return f"{large} varies {ratio:.0e} times as much as {small}"
 
     def intercepts(self, solution: Array) -> Array | None:
         """Return the intercepts (t,) of coefficients (d, t), None if not fitted."""

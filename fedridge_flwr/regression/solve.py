@@ -4,7 +4,6 @@ Every system is scaled to unit diagonal before it is solved, which removes the
 ill-conditioning that comes from units (metres against millimetres) for free.
 """
 
-import math
 import warnings
 from collections.abc import Sequence
 
@@ -23,12 +22,15 @@ from ..errors import (
 from ..linalg.conjugate_gradient import conjugate_gradients
 from ..linalg.packed import EPS
 from ..linalg.shifted import ShiftedSystem
+from .accuracy import rounding_error
 from .model import RidgeModel
 from .normal_equations import NormalEquations, Statistics, normal_equations
 from .singular import explain_singular, singular_error, too_few_rows
 
 _HALF_THE_DIGITS = 1e8
 _THREE_DIGITS = 1e-3
+_DETERMINED = 1e-6
+_UNSEEN = 1e-7
 _WORTH_REDUCING = 3
 _RESIDUAL = 1e-12
 _PROBED = 1e-4
@@ -80,7 +82,9 @@ def solve(
     -----
     IllConditionedWarning
         If rounding may cost more than half of the digits, or, where the statistics
-        came as float32, leave fewer than three.
+        came as float32, leave fewer than three. It says how far coefficients and
+        predictions may be off. Also where, with alpha > 0, the coefficients are lost
+        to rounding and predictions for rows like these are not.
     NotConvergedWarning
         If conjugate gradients did not converge.
 
@@ -123,7 +127,7 @@ def solve(
     equations = normal_equations(
         stats, fit_intercept=fit_intercept, standardize=standardize
     )
-    method = _solve_by_products if solver == "cg" else solve_equations
+    method = _solve_by_products if solver == "cg" else _solve_or_warn
     return _model(equations, alpha, *method(equations, alpha))
 
 
@@ -175,7 +179,7 @@ def solve_path(
     together = _solve_together(equations, {alpha for alpha in checked if alpha > 0})
     models = []
     for alpha in checked:
-        solved = together.get(alpha) or solve_equations(equations, alpha)
+        solved = together.get(alpha) or _solve_or_warn(equations, alpha)
         models.append(_model(equations, alpha, *solved))
     return models
 
@@ -194,10 +198,36 @@ def solve_equations(equations: NormalEquations, alpha: float) -> tuple[Array, fl
     return found
 
 
+def _solve_or_warn(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
+    """Return the same, also where rounding leaves nothing but predictions.
+
+    With a penalty there is an answer, whose predictions may be right to many digits
+    for rows like these; the rows of a client that was left out need not be like them.
+    """
+    found = cholesky_solve(equations, alpha, nearest=0.0 if alpha > 0 else None)
+    if found is None or (
+        found[1] * _nearest_singular(equations) > 1.0
+        and _lost_predictions(equations, alpha, found[0])
+    ):
+        raise _singular(equations, alpha)
+    return found
+
+
+def _lost_predictions(
+    equations: NormalEquations, alpha: float, solution: Array
+) -> bool:
+    """Whether predictions are lost even if nearly dependent columns are dependent."""
+    error = rounding_error(equations, alpha, solution, dependent=True)
+    return error.predictions > _DETERMINED
+
+
 def cholesky_solve(
-    equations: NormalEquations, alpha: float
+    equations: NormalEquations, alpha: float, *, nearest: float | None = None
 ) -> tuple[Array, float] | None:
-    """Return the same, or None if the system is singular to rounding."""
+    """Return the same, or None if the system is singular to rounding.
+
+    `nearest` is the inverse condition up to which it is, by default that of the data.
+    """
     diagonal = equations.penalised_diagonal(alpha)
     if _empty_columns(equations, alpha).any():
         return None
@@ -208,7 +238,8 @@ def cholesky_solve(
     norm = float(np.abs(scaled).sum(axis=0).max())
     factor, failed = dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)
     inverse_condition = 0.0 if failed else dpocon(factor, norm, uplo="L")[0]
-    if not inverse_condition >= _nearest_singular(equations):
+    least = _nearest_singular(equations) if nearest is None else nearest
+    if not (inverse_condition >= least and inverse_condition > 0.0):
         return None
     solution, _ = dpotrs(factor, equations.rhs * scale[:, None], lower=1)
     return solution * scale[:, None], 1.0 / inverse_condition
@@ -289,25 +320,12 @@ def _model(
     equations: NormalEquations, alpha: float, solution: Array, condition: float
 ) -> RidgeModel:
     stats = equations.stats
-    if condition > _HALF_THE_DIGITS:
-        warnings.warn(
-            f"the system has condition {condition:.1e} after scaling: about "
-            f"{math.log10(condition):.0f} of 16 digits of the coefficients are "
-            "rounding. Drop nearly dependent columns or raise alpha "
-            f"(now {alpha:g}).",
-            IllConditionedWarning,
-            stacklevel=3,
-        )
-    moved = condition * stats.rounding
-    if moved > _THREE_DIGITS:
-        warnings.warn(
-            "the statistics came as float32 and the system has condition "
-            f"{condition:.1e} after scaling: the coefficients may be wrong by "
-            f"{moved:.1g} of their size. Have them sent as float64, drop nearly "
-            f"dependent columns or raise alpha (now {alpha:g}).",
-            IllConditionedWarning,
-            stacklevel=3,
-        )
+    if (
+        max(condition / _HALF_THE_DIGITS, condition * stats.rounding / _THREE_DIGITS)
+        > 1
+    ):
+        text = _rounding_text(equations, alpha, solution, condition)
+        warnings.warn(text, IllConditionedWarning, stacklevel=3)
     coef, intercept = sklearn_shapes(solution, equations.intercepts(solution))
     return RidgeModel(
         coef=coef,
@@ -325,19 +343,60 @@ def _model(
     )
 
 
-def _singular(equations: NormalEquations, alpha: float) -> SingularSystemError:
+def _rounding_text(
+    equations: NormalEquations, alpha: float, solution: Array, condition: float
+) -> str:
+    """Say how far coefficients and predictions may be off, each of their own size."""
+    rounded = equations.stats.rounding
+    causes = "the statistics came as float32 and " if rounded else ""
+    remedies = "Have them sent as float64, drop" if rounded else "Drop"
+    if condition * _nearest_singular(equations) > 1.0:
+        error = rounding_error(equations, alpha, solution, dependent=True)
+        verdict = (
+            f"the data do not determine the coefficients "
+            f"({'; '.join(_reasons(equations, alpha))}), but predictions to about "
+            f"{error.predictions:.0e} of their size, if nothing depends on what tells "
+            f"these columns apart, below {_UNSEEN:.0e} of them"
+        )
+    else:
+        error = rounding_error(equations, alpha, solution)
+        verdict = (
+            f"rounding may move the coefficients by {error.coefficients:.0e} of their "
+            f"size, and predictions by {error.predictions:.0e} of theirs"
+        )
+    return (
+        f"{causes}the system has condition {condition:.1e} after scaling: {verdict}. "
+        f"{remedies} nearly dependent columns or raise alpha (now {alpha:g})"
+        f"{_standardize_remedy(equations, alpha)}."
+    )
+
+
+def _reasons(equations: NormalEquations, alpha: float) -> list[str]:
+    """Return why the rows do not determine the coefficients."""
     matrix = equations.matrix.copy()
     np.einsum("ii->i", matrix)[:] = equations.penalised_diagonal(alpha)
     empty = np.flatnonzero(_empty_columns(equations, alpha)).tolist()
     found = explain_singular(matrix, empty, equations.feature_names)
+    needed = equations.stats.n_features + equations.fit_intercept
+    return [*too_few_rows(equations.stats.count, needed), *found]
+
+
+def _standardize_remedy(equations: NormalEquations, alpha: float) -> str:
+    """Return that scaling helps, where one alpha cannot fit all columns."""
+    if alpha == 0.0 or not (unlike := equations.unlike_scales()):
+        return ""
+    return f", or use standardize=True: {unlike}"
+
+
+def _singular(equations: NormalEquations, alpha: float) -> SingularSystemError:
     stats = equations.stats
-    needed = stats.n_features + equations.fit_intercept
     drop = "drop these columns"
     if stats.feature_map is not None:
         drop = "use a smaller feature map (columns are those that it makes)"
     if stats.rounding:
         drop += ", or have the statistics sent as float64 and not as float32"
-    return singular_error([*too_few_rows(stats.count, needed), *found], alpha, drop)
+    drop += _standardize_remedy(equations, alpha)
+    return singular_error(_reasons(equations, alpha), alpha, drop)
 
 
 def sklearn_shapes(

@@ -73,7 +73,7 @@ def merge(a: Moments, b: Moments, *, in_place: bool = False) -> Moments:
     delta = (b.mean - a.mean) + (b.mean_low - a.mean_low)
     triangle = np.add(a.triangle, b.triangle, out=a.triangle if in_place else None)
     add_square(triangle, delta, a.weight * (b.weight / weight))
-    mean, low = _two_sum(a.mean, a.mean_low + delta * (b.weight / weight))
+    mean, low = two_sum(a.mean, a.mean_low + delta * (b.weight / weight))
     return Moments(weight, mean, triangle, low)
 
 
@@ -85,7 +85,7 @@ def remove(total: Moments, part: Moments) -> Moments:
     delta = (total.mean - part.mean) + (total.mean_low - part.mean_low)
     triangle = total.triangle - part.triangle
     add_square(triangle, delta, -part.weight * (total.weight / weight))
-    mean, low = _two_sum(total.mean, total.mean_low + delta * (part.weight / weight))
+    mean, low = two_sum(total.mean, total.mean_low + delta * (part.weight / weight))
     return Moments(weight, mean, triangle, low)
 
 
@@ -181,7 +181,7 @@ class _DenseRun:
         triangle = upper_triangle(self._sum[:-1, :-1])
         self._start()
         add_square(triangle, rest, -weight)
-        mean, low = _two_sum(shift, rest)
+        mean, low = two_sum(shift, rest)
         return Moments(weight, mean, _clamp_variances(triangle, self._width), low)
 
 
@@ -267,7 +267,7 @@ def _sparse_sums(X: Any, weight: Array | None) -> Array:
     return np.stack([np.bincount(X.indices, w, X.shape[1]) for w in sums])
 
 
-def _two_sum(large: Array, small: Array) -> tuple[Array, Array]:
+def two_sum(large: Array, small: Array) -> tuple[Array, Array]:
     """Return the rounded sum and what rounding cut off (Knuth)."""
     total = large + small
     share = total - large

@@ -164,15 +164,7 @@ class SufficientStatistics(HasSchema):
 
     @classmethod
     def from_rows(cls, rows: Rows) -> SufficientStatistics:
-        """Return the statistics of rows that ``rows.check_rows`` has checked.
-
-        `from_data` does both steps.
-
-        Parameters
-        ----------
-        rows : Rows
-            Checked rows, perhaps behind a feature map.
-        """
+        """Return the statistics of checked rows, perhaps behind a feature map."""
         # Values are checked through their sums: only when those are not finite is it
         # worth looking at every value to say which.
         with np.errstate(invalid="ignore", over="ignore"):
@@ -293,15 +285,8 @@ class SufficientStatistics(HasSchema):
     def with_feature_names(self, names: Sequence[str]) -> SufficientStatistics:
         """Return the same statistics under these names of the raw columns.
 
-        Parameters
-        ----------
-        names : sequence of str
-            One for each raw column, in order.
-
-        Raises
-        ------
-        StatisticsError
-            If their number, or the hash that came with the statistics, is another.
+        A `StatisticsError` says if their number, or the hash that came with the
+        statistics, is another.
 
         Examples
         --------

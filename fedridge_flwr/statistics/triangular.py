@@ -25,6 +25,7 @@ from ..linalg.pivoted import (
     trapezoid_places,
 )
 from .float32 import ROUNDING
+from .moments import two_sum
 from .sufficient import SufficientStatistics
 from .validity import (
     check_count,
@@ -127,8 +128,13 @@ def to_trapezoid(rows: Rows, dtype: str = "float64") -> Trapezoid:
     >>> [round(number, 6) for number in factor[np.argsort(order)].tolist()]
     [1.414214, 2.828427, 0.0, 1.414214]
     """
+    return trapezoid_of(rows, dtype)[0]
+
+
+def trapezoid_of(rows: Rows, dtype: str = "float64") -> tuple[Trapezoid, Array]:
+    """Return what `to_trapezoid` does, and what rounding cut off the means."""
     with np.errstate(invalid="ignore", over="ignore"):
-        centred, mean, total = _centred(rows)
+        centred, mean, low, total = _centred(rows)
         largest = np.abs(centred).max(axis=0, initial=0.0)
         units = np.where(largest > 0, largest, 1.0)
         centred /= units
@@ -146,7 +152,7 @@ def to_trapezoid(rows: Rows, dtype: str = "float64") -> Trapezoid:
     else:
         head = np.concatenate([[total], mean, variances])
     packed = packed_factor(factor).astype(dtype, copy=False)
-    return Trapezoid(head, order, packed)
+    return Trapezoid(head, order, packed), low
 
 
 def from_trapezoid(
@@ -225,8 +231,11 @@ def from_trapezoid(
     )
 
 
-def _centred(rows: Rows) -> tuple[Array, Array, float]:
-    """Return sqrt(w) (z - mean) of the rows that have weight, the mean, and sum w."""
+def _centred(rows: Rows) -> tuple[Array, Array, Array, float]:
+    """Return sqrt(w) (z - mean) of the rows that have weight, the mean, and sum w.
+
+    The mean comes in two parts, the second being what rounding cut off the first.
+    """
     Z = np.empty((rows.n_rows, rows.n_features + rows.n_targets))
     start = 0
     for block in rows.blocks():
@@ -238,7 +247,8 @@ def _centred(rows: Rows) -> tuple[Array, Array, float]:
     weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
     total = float(weight.sum())
     if total == 0.0:
-        return Z[:0], np.zeros(Z.shape[1]), 0.0
+        nothing = np.zeros(Z.shape[1])
+        return Z[:0], nothing, nothing, 0.0
     share = weight / total
     mean = share @ Z
     Z -= mean
@@ -246,7 +256,8 @@ def _centred(rows: Rows) -> tuple[Array, Array, float]:
     rest = share @ Z
     Z -= rest
     Z *= np.sqrt(weight)[:, None]
-    return Z[weight > 0] if rows.weight is not None else Z, mean + rest, total
+    filled = Z[weight > 0] if rows.weight is not None else Z
+    return filled, *two_sum(mean, rest), total
 
 
 def _unpacked(factor: Any, dtype: str, order: Any, width: int, count: int) -> Array:

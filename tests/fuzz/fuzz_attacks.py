@@ -61,6 +61,7 @@ SCHEMA_KEYS = (
     "feature-names",
     "feature-map",
     "n-features-in",
+    "means-low",
     "error",
 )
 KINDS = (

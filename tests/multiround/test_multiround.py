@@ -530,7 +530,7 @@ def test_the_report_tells_how_it_went():
     text = str(fit.report)
     rounds = fit.report.refinement.rounds
     assert text.startswith(f"Federated ridge in {rounds} rounds")
-    assert "estimated relative error" in text
+    assert "estimated relative error of predictions" in text
     content = fit.report.to_dict()["refinement"]
     assert (
         content["rounds"] == fit.report.refinement.rounds == len(content["estimates"])

@@ -496,10 +496,10 @@ def test_auto_spans_the_spectrum():
 
 @pytest.mark.parametrize("method", ["loco", "gcv"])
 def test_auto_is_extended_until_the_best_is_inside(method):
-    # A strong signal: the best alpha, about 1 / 100², is far below the spectrum.
+    # A strong signal: the best alpha, about 1e-8, is far below the spectrum.
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 5))
-    y = 100.0 * X @ np.ones(5) + rng.normal(size=3000)
+    y = 1e4 * X @ np.ones(5) + rng.normal(size=3000)
     parts = by_client(X, y, np.arange(3000) % 10)
     with warnings.catch_warnings():
         warnings.simplefilter("error", GridEdgeWarning)

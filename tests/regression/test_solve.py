@@ -334,7 +334,7 @@ def test_units_do_not_make_a_system_ill_conditioned():
 
 
 def test_losing_more_than_half_of_the_digits_is_a_warning():
-    with pytest.warns(IllConditionedWarning, match=r"condition .*e\+.* of 16 digits"):
+    with pytest.warns(IllConditionedWarning, match=r"condition .*coefficients by"):
         model = solve(nearly_dependent(1e-5), 0.0)
     assert model.condition_ > 1e8
     with pytest.warns(IllConditionedWarning, match=r"raise alpha \(now 1e-09\)"):

@@ -85,7 +85,7 @@ def statistics_reply(
     stats: Any, share_names: bool, dtype: str = "float64"
 ) -> RecordDict:
     sent = encode(stats, dtype)
-    answer = Answer(sent.kind, sent.arrays, sent.count, stats.schema)
+    answer = Answer(sent.kind, sent.arrays, sent.count, stats.schema, sent.means_low)
     return reply_content(answer, share_names)
 
 

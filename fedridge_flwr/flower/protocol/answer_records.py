@@ -39,6 +39,7 @@ from .request_records import MAP_KEY, PROTOCOL, PROTOCOL_KEY
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS = "evaluation-sums"
 NAME_KEY = "client-name"
+_LOW = "means-low"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 _LARGEST_COUNT = 2**53
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
@@ -62,13 +63,16 @@ _Reply: TypeAlias = Answer | ErrorMoments | Losses
 # ---- the client writes --------------------------------------------------------------
 
 
-def answer_fields(answer: Answer, share_names: bool) -> dict[str, bool | int | str]:
+def answer_fields(
+    answer: Answer, share_names: bool
+) -> dict[str, bool | int | str | bytes]:
     """Return what travels beside the arrays, as scalars of both APIs.
 
-    It is the kind and the columns; the number of rows is not in it.
+    It is the kind, the columns and the last digits of the means, in a field that
+    servers of 0.1.0 do not look at; the number of rows is not in it.
     """
     schema = answer.schema
-    fields: dict[str, bool | int | str] = {
+    fields: dict[str, bool | int | str | bytes] = {
         PROTOCOL_KEY: PROTOCOL,
         "kind": answer.kind,
         "n-features": schema.n_features,
@@ -77,6 +81,8 @@ def answer_fields(answer: Answer, share_names: bool) -> dict[str, bool | int | s
     fields |= names_fields(schema.columns, share_names)
     if schema.feature_map is not None and schema.n_features_in is not None:
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
+    if answer.means_low:
+        fields[_LOW] = answer.means_low
     return fields
 
 
@@ -178,7 +184,7 @@ def read_fields(
             "sent full statistics, which were not asked for: install the same "
             "fedridge-flwr on both sides."
         )
-    return decode(kind, arrays, schema, count)
+    return decode(kind, arrays, schema, count, fields.get(_LOW, b""))
 
 
 def _read_foreign(arrays: Sequence[NDArray[Any]], count: Any, request: Any) -> Any:
