@@ -91,6 +91,13 @@ class DataError(FedRidgeError):
         return self._template.replace("{columns}", column_labels(self._columns, names))
 
 
+class ColumnNamesError(DataError):
+    """Columns that are not those agreed on, by their names alone.
+
+    Names are no data: a client tells this also where it tells nothing of its rows.
+    """
+
+
 class StatisticsError(FedRidgeError):
     """Statistics that do not fit together, or that no rows can have.
 

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from .._text import counted, quoted
 from .._types import Array
-from ..errors import DataError
+from ..errors import ColumnNamesError, DataError
 from .names import Columns, Names
 from .schema import HasSchema, Schema
 from .tables import ENCODE_FIRST, Table, as_table, holds_numbers
@@ -136,6 +136,19 @@ class Rows(HasSchema):
             end = min(max(full, start + 1), start + height, stop)
             yield slice(start, end)
             start = end
+
+    def refuse_columns_without_numbers(self) -> None:
+        """Raise a `DataError` if a column of X has no finite value in any row."""
+        bad: NDArray[np.int64] = np.zeros(self.n_features, dtype=np.int64)
+        for block in self.blocks():
+            bad += _nonfinite_per_column(block.X)
+        empty = np.flatnonzero(bad == self.n_rows).tolist()
+        if empty and self.n_rows:
+            raise DataError(
+                f"X has no numbers in {{columns}}. {ENCODE_FIRST}",
+                empty,
+                self.feature_names,
+            )
 
     def refuse_bad_values(self) -> None:
         """Raise a `DataError` that names and counts what is not finite or too large."""
@@ -271,7 +284,7 @@ def places_of(what: str, own: Names | None, wanted: Names | None) -> Any:
         details.append(f"{{columns}} {_is_or_are(unknown)} not among them")
     if missing:
         details.append(f"{quoted(missing)} {_is_or_are(missing)} missing")
-    raise DataError(
+    raise ColumnNamesError(
         f"{what} has other columns than the fit"
         + (f": {', and '.join(details)}." if details else " (their names differ)."),
         unknown,

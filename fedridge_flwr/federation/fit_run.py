@@ -188,6 +188,8 @@ class FitRun:
             participants=[c for c in answers.participants if c not in result.dropped],
             failures=failures,
             rows_left_out=answers.rows_left_out,
+            rearranged=answers.rearranged,
+            unverified=answers.unverified,
             repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
             n_rows=total.count if model is None else model.n_rows_,
             n_features=total.n_features,

@@ -91,6 +91,11 @@ class FitReport:
     rows_left_out : dict of str to int
         How many rows those have of which it is known: their answer arrived and did not
         fit.
+    rearranged : list of str
+        Clients whose columns were brought into the order of the others, by name.
+    unverified : list of str
+        Clients whose columns have no names, and are taken to be in order because of
+        ``unnamed="accept"``.
     repeated : list of str
         Clients that answered more than once; they count once.
     n_rows : int or None
@@ -191,6 +196,8 @@ class FitReport:
     alpha: float
     names: dict[str, str] = field(default_factory=dict)
     rows_left_out: dict[str, int] = field(default_factory=dict)
+    rearranged: list[str] = field(default_factory=list)
+    unverified: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -385,9 +392,15 @@ class FitReport:
             ("did not evaluate", self.evaluation_failures),
         ):
             lines += _failure_lines(title, self._named(clients))
-        if self.repeated:
-            twice = ", ".join(self.names.get(c, c) for c in self.repeated)
-            lines.append(f"  answered twice, counted once: {twice}")
+        for title, some in (
+            ("columns rearranged by name", self.rearranged),
+            ("columns without names, taken to be in order", self.unverified),
+            ("answered twice, counted once", self.repeated),
+        ):
+            if some:
+                called = ", ".join(self.names.get(c, c) for c in some[:_SHOWN_FAILURES])
+                more = ", ..." if some[_SHOWN_FAILURES:] else ""
+                lines.append(f"  {title}: {called}{more}")
         return "\n".join(lines)
 
     def _named(self, clients: Mapping[str, str]) -> dict[str, str]:

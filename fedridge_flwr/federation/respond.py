@@ -173,9 +173,12 @@ def _release(request: Any, raw: RawRows, guards: Guards) -> Answer:
     X, y, weight = raw
     # An error about one record would reveal that it is there.
     rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)
+    curator: Any = guards.curator
+    if curator.policy is not None and curator.policy.report_failures:
+        rows.refuse_columns_without_numbers()
     _log_map(rows, request.feature_map)
     rows = _mapped(rows, request.feature_map)
-    found = guards.curator.answer(request.release, rows)  # type: ignore[union-attr]
+    found = curator.answer(request.release, rows)
     return Answer("private", {"release": found}, 1, rows.schema)
 
 

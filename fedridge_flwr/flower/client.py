@@ -28,7 +28,13 @@ from flwr.compat.common.recorddict_compat import (
 from numpy.typing import NDArray
 
 from .._checks import check_whole
-from ..errors import DataError, FedRidgeError, PrivacyError, ProtocolError
+from ..errors import (
+    ColumnNamesError,
+    DataError,
+    FedRidgeError,
+    PrivacyError,
+    ProtocolError,
+)
 from ..features import FeatureMap, check_permission
 from ..federation.requests import AskEvaluation, AskRelease, Request
 from ..federation.respond import Guards, RawRows, respond
@@ -182,6 +188,7 @@ change from run to run.
             guards=guards,
             share_names=share_feature_names,
             private_only=private_only,
+            reports_failures=terms.reports_failures,
             named=name_field(context),
         )
 
@@ -212,6 +219,8 @@ class Site:
         Whether column names may travel.
     private_only : bool
         Whether the client has a privacy policy or ledger.
+    reports_failures : bool
+        Whether the server may hear why a private release failed.
     named : mapping of str to str
         What answers say of who it is: nothing, or the name that people know it by.
     """
@@ -220,6 +229,7 @@ class Site:
     guards: Callable[[bool], Guards]
     share_names: bool
     private_only: bool
+    reports_failures: bool = False
     named: Mapping[str, str] = field(default_factory=dict)
 
     def respond(
@@ -245,8 +255,9 @@ class Site:
             exc_info=not expected and error,
         )
         # Whether rows are valid is itself about the rows.
-        harmless = isinstance(error, PrivacyError | ProtocolError)
-        if not harmless and (self.private_only or is_private(config)):
+        harmless = isinstance(error, PrivacyError | ProtocolError | ColumnNamesError)
+        quiet = self.private_only or is_private(config)
+        if quiet and not (harmless or self.reports_failures):
             return "could not make a private release; the reason is in its own log."
         return readable_error(error, self.share_names)
 

@@ -125,6 +125,7 @@ class RidgeClient(NumPyClient):
             guards=lambda private: guards,
             share_names=share_feature_names,
             private_only=private_only,
+            reports_failures=PrivacyTerms(privacy_policy).reports_failures,
             named={} if context is None else name_field(context),
         )
 

@@ -75,6 +75,11 @@ class PrivacyTerms:
                 stacklevel=4,
             )
 
+    @property
+    def reports_failures(self) -> bool:
+        """Whether the server may hear why a private release failed."""
+        return self.policy is not None and self.policy.report_failures
+
     def curator(self, context: Context) -> Curator:
         """Return the one who answers private requests, with its memory of this run."""
         name = self.name(context) if callable(self.name) else self.name

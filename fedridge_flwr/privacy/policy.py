@@ -27,6 +27,12 @@ class PrivacyPolicy:
         Whom the client trusts; by default ("local",), nobody.
     calibration : str or collection of str
         Calibrations accepted; there is only "exact".
+    report_failures : bool
+        Whether the server is told why a release cannot be made: that ``load_data``
+        failed, or that some column holds no number at all (it would contribute noise
+        and nothing else). Off by default: such facts are about the rows, and not
+        covered by the guarantee. That column *names* are not those agreed on is told
+        in any case.
 
     Raises
     ------
@@ -49,11 +55,14 @@ client's policy allows 1 at most.
     neighboring: str | None = None
     trust: Collection[str] = ("local",)
     calibration: Collection[str] = ("exact",)
+    report_failures: bool = False
 
     def __post_init__(self) -> None:
         """Validate all settings."""
         check_setting("epsilon", self.max_epsilon)
         check_setting("delta", self.max_delta)
+        if not isinstance(self.report_failures, bool):
+            raise PrivacyError("report_failures must be True or False.")
         if self.neighboring is not None:
             check_choice("neighboring", self.neighboring, CHOICES["neighboring"])
         for name in ("trust", "calibration"):
