@@ -11,6 +11,7 @@ from fits import run_fit
 from poisoning import honest_worlds, unseen_worlds
 from real_data import SHARED_DATA
 
+from fedridge_flwr import SufficientStatistics
 from fedridge_flwr.federation.screening.outliers import screen
 from fedridge_flwr.federation.screening.profiles import Profile
 from fedridge_flwr.federation.settings import FitSettings
@@ -76,6 +77,18 @@ def test_a_dummy_without_a_one_is_common():
     assert fitted(spoil).remarks == {}
     # Of 600 rows 60 would be expected.
     assert list(fitted(spoil, n=600).remarks) == ["c2"]
+
+
+@pytest.mark.parametrize("sizes", [[1] + [50] * 9, [3] * 2 + [50] * 18, range(2, 62)])
+def test_small_sites_with_counts_are_not_worth_a_look(sizes):
+    for seed in range(20):
+        rng, profiles = np.random.default_rng(seed), {}
+        for k, n in enumerate(sizes):
+            counts = [rng.poisson(mean, n) for mean in (0.05, 0.3, 0.7)]
+            X = np.column_stack([rng.normal(size=n), *counts, rng.integers(18, 90, n)])
+            part = SufficientStatistics.from_data(X, rng.normal(size=n))
+            profiles[str(k)] = Profile.of(part)
+        assert screen(profiles, "not here").remarks == {}
 
 
 def test_nothing_is_remarked_where_nothing_is_compared():

@@ -13,8 +13,14 @@ but for themselves: who varies as much as it is far is judged by its spread.
 Two things are remarks only, on which nothing depends, since honest sites have them: a
 column is constant at one client (or a tenth of them) and varies at all others; a mean
 is 500 to 2000 times the median of all, or so much smaller, where the others agree to a
-factor of about 2. Of a column of zeros and ones the first is not worth a remark if the
-client would have fewer than 20 of the rarer value.
+factor of about 2. Small sites have the first by chance: it is a remark only if 20 rows
+or more (by weight) would be expected to differ from the constant c. Of columns whose
+means are nowhere below c, or nowhere above, as those of dummies and counts where c = 0,
+
+    (m - c)² / ((m - c)² + s²)
+
+of the rows or more differ from it, with the usual m and s (of a dummy exactly so many);
+of other columns all rows are taken to differ.
 
 Columns in which most clients neither vary nor differ are not compared: being the only
 site with a rare category is no crime. Small spreads do no harm, and do not stand out.
@@ -46,6 +52,7 @@ _HEAVY = "it weighs {:.2g} times as much as usual"
 _FAR = "the mean of its {} is {:.2g} typical deviations from the usual one"
 _CONSTANT = "its {} is constant, and varies at {:.0f} others"
 _UNITS = "the mean of its {} is {:.2g} times the usual one: are the units the same?"
+_EXPECTED = 20.0
 _AGREE = float(np.log(2.0))
 _THOUSAND = (float(np.log(500.0)), float(np.log(2000.0)))
 _WIDE = "the spread of its {} is {:.2g} times the usual one"
@@ -131,8 +138,8 @@ def remarks(
 
     Examples
     --------
-    >>> each = {str(k): Profile(9.0, np.ones(2), np.ones(2), 1) for k in range(4)}
-    >>> each["4"] = Profile(9.0, np.zeros(2), np.array([0.0, 1.0]), 1)
+    >>> each = {str(k): Profile(90.0, np.ones(2), np.ones(2), 1) for k in range(4)}
+    >>> each["4"] = Profile(90.0, np.zeros(2), np.array([0.0, 1.0]), 1)
     >>> remarks(each, ["age"])
     {'4': "its column 0 ('age') is constant, and varies at 4 others"}
     """
@@ -157,13 +164,13 @@ def _constant_here(spreads: Array, means: Array | None, weights: Array) -> Any:
     """Return where a column does not vary that varies at nearly everybody else."""
     flat = spreads == 0.0
     few = flat.sum(axis=0) <= max(1, len(spreads) // 10)
-    if means is None:
-        return flat & few
-    # Zeros and ones have the variance p (1 - p).
-    binary = np.isclose(spreads**2, means * (1.0 - means), rtol=1e-6, atol=1e-9)
-    rarer = np.minimum(np.median(means, axis=0), 1.0 - np.median(means, axis=0))
-    expected = weights[:, None] * rarer
-    return flat & few & ~(binary.all(axis=0) & (expected < 20.0))
+    expected = np.broadcast_to(weights[:, None], spreads.shape)
+    if means is not None:
+        gaps = (np.median(means, axis=0) - means) ** 2
+        share = gaps / (gaps + np.median(spreads, axis=0) ** 2)
+        extreme = (means == means.min(axis=0)) | (means == means.max(axis=0))
+        expected = np.where(extreme, share, 1.0) * expected
+    return flat & few & (expected >= _EXPECTED)
 
 
 def _other_units(means: Array | None, spreads: Array) -> tuple[Array, Any]:
