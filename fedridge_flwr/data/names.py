@@ -58,9 +58,9 @@ class Names:
             object.__setattr__(self, "sorted_hash", self.hash)
 
     @classmethod
-    def of(cls, names: Sequence[str] | Names | None) -> Names | None:
-        """Return what follows from the names themselves, or None for None."""
-        if names is None or isinstance(names, Names):
+    def of(cls, names: Sequence[str] | Names) -> Names:
+        """Return what follows from the names themselves."""
+        if isinstance(names, Names):
             return names
         known = tuple(names)
         order = tuple(sorted(range(len(known)), key=known.__getitem__))
@@ -82,9 +82,9 @@ class Names:
         StatisticsError
             If these are not the names.
         """
-        found = Names.of(names)
-        if found is None:
+        if names is None:
             return self
+        found = Names.of(names)
         if found != self:
             raise StatisticsError("the feature names do not match their hash.")
         return found

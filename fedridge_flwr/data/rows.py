@@ -212,10 +212,14 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
         schema=Schema(
             n_features,
             1 if Y.ndim == 1 else Y.shape[1],
-            features=Names.of(names),
-            targets=Names.of(target_names),
+            features=_as_names(names),
+            targets=_as_names(target_names),
         ),
     )
+
+
+def _as_names(names: tuple[str, ...] | None) -> Names | None:
+    return None if names is None else Names.of(names)
 
 
 def as_numbers(data: Any) -> Any:
@@ -268,7 +272,7 @@ def named_block(X: Any) -> tuple[Any, Names | None]:
         )
     if not _is_sparse(block):
         block = np.asarray(block, dtype=np.float64)
-    return block, Names.of(names)
+    return block, _as_names(names)
 
 
 def places_of(what: str, own: Names | None, wanted: Names | None) -> Any:

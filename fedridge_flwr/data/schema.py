@@ -81,7 +81,7 @@ class Schema:
         **fields: Any,
     ) -> Schema:
         """Return the schema of columns of which the names, or their hash, are known."""
-        features = Names.of(feature_names)
+        features = None if feature_names is None else Names.of(feature_names)
         if feature_hash is not None:
             known = None if features is None else features.known
             features = Names(feature_hash).with_known(known)

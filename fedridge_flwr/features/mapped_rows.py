@@ -20,7 +20,7 @@ class MappedRows(Rows):
 
     Parameters
     ----------
-    X, Y, weight, n_rows
+    X, Y, weight, n_rows, places, target_places
         Of the raw rows.
     schema : Schema
         The mapped columns, with the names of the raw ones.

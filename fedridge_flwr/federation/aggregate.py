@@ -261,7 +261,10 @@ class Aggregate(Answers):
             sizes[schema] = clients + len(group.clients), rows + group.running.count
         self.agreement = None
         while sizes:
-            agreed = agree_on_columns(sizes, self.settings, self._fixed_order)
+            if len(sizes) == 1 and self.settings.schema is None:
+                agreed = Agreement(next(iter(sizes)))  # all alike
+            else:
+                agreed = agree_on_columns(sizes, self.settings, self._fixed_order)
             if self._made_by_map(agreed.columns):
                 self.agreement = agreed
                 break

@@ -67,8 +67,8 @@ class Gathered:
 
     settings: FitSettings
     screener: Screener
+    answers: Aggregate
     columns: ColumnAnswers = field(default_factory=ColumnAnswers)
-    answers: Aggregate = field(default_factory=Aggregate)
     feature_map: FeatureMap | None = None
     total: Any = None
     rounds: int = 0
@@ -85,9 +85,11 @@ class Gathered:
         Names that some client shares with the server are not passed on to the others.
         """
         names = self.names
+        if names is None or not any(names):
+            return None
         if self.settings.schema is not None:
             return names
-        return Columns(*(each and each.hidden for each in names)) if names else None
+        return Columns(*(each and each.hidden for each in names))
 
     @property
     def names(self) -> Columns | None:
@@ -144,7 +146,8 @@ def gather(
     digit, as if those had never been there.
     """
     screener = Screener(settings, summary=TOO_FEW if settings.screens else "")
-    found = Gathered(settings, screener, feature_map=settings.feature_map)
+    answers = Aggregate(settings=settings)
+    found = Gathered(settings, screener, answers, feature_map=settings.feature_map)
     if settings.map_needs_data:
         yield Round(AskColumns(columns=found.wanted), found.columns)
         found.rounds += 1

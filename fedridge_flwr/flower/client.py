@@ -162,6 +162,7 @@ change from run to run.
     allowed = check_permission(feature_maps)
     terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
     private_only = privacy_policy is not None or privacy_ledger is not None
+    reports_failures = terms.reports_failures
     token = uuid.uuid4().hex
 
     def site(context: Context) -> Site:
@@ -188,7 +189,7 @@ change from run to run.
             guards=guards,
             share_names=share_feature_names,
             private_only=private_only,
-            reports_failures=terms.reports_failures,
+            reports_failures=reports_failures,
             named=name_field(context),
         )
 

@@ -99,7 +99,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    wire_dtype, max_bytes, screen, strict
+    wire_dtype, max_bytes, screen, unnamed, strict
         As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.

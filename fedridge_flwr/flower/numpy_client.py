@@ -125,7 +125,8 @@ class RidgeClient(NumPyClient):
             guards=lambda private: guards,
             share_names=share_feature_names,
             private_only=private_only,
-            reports_failures=PrivacyTerms(privacy_policy).reports_failures,
+            reports_failures=privacy_policy is not None
+            and privacy_policy.report_failures,
             named={} if context is None else name_field(context),
         )
 

@@ -139,7 +139,10 @@ class RidgeModel:
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint
-        self.features, self.targets = Names.of(feature_names), Names.of(target_names)
+        self.features, self.targets = (
+            None if names is None else Names.of(names)
+            for names in (feature_names, target_names)
+        )
         if feature_map is not None:
             self._set_map(feature_map, n_features_in)
 
@@ -390,9 +393,7 @@ class RidgeModel:
     # ---- look -----------------------------------------------------------------
 
     def summary(self) -> str:
-        """Return a readable table of the fit; ``print`` it.
-
-        Of many features the first are shown.
+        """Return a readable table of the fit, of many features the first; ``print`` it.
 
         Examples
         --------

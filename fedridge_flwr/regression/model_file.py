@@ -110,7 +110,7 @@ def _parameters(content: dict[str, Any]) -> dict[str, Any]:
     widths = {"feature": n_columns, "target": 1 if coef.ndim == 1 else len(coef)}
     for noun, width in widths.items():
         key, hashes = f"{noun}_names", found.pop(f"{noun}s")
-        names = Names.of(found[key])
+        names = None if found[key] is None else Names.of(found[key])
         if hashes is not None:
             names = hashes.with_known(names and names.known)
         for told in () if names is None else (names.order, names.known):

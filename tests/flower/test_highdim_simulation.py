@@ -58,7 +58,7 @@ def test_all_modes_and_a_map_in_one_simulation(
         for name, strategy in strategies.items():
             counting = CountingGrid(grid)
             strategy.min_available_nodes = K
-            strategy.start(counting, timeout=120)
+            strategy.start(counting, timeout=600)
             found[name], bytes_up[name] = strategy, counting.bytes_up
 
     simulation.run(main, ridge_client_app(load_data), K)

@@ -24,7 +24,7 @@ from fedridge_flwr import (
 from fedridge_flwr.flower.exchange import wait_for_nodes
 
 STRATEGIES = (FedRidge, LegacyFedRidge)
-IN_THE_MODEL = "MODEL OF 2 OF 4 CLIENTS, 440 ROWS"
+IN_THE_MODEL = "MODEL OF 2 OF 4 CLIENTS, 440 OF AT LEAST 451 ROWS"
 
 
 def rows_of(k: int, n: int, d: int = 3) -> tuple[Any, Any]:

@@ -66,7 +66,7 @@ def message_server(found: dict[str, Any]) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         strategy = FedRidge(alpha=0.1, min_available_nodes=5, fraction_evaluate=1.0)
-        strategy.start(grid, timeout=120)
+        strategy.start(grid, timeout=600)
         found["strategy"] = strategy
 
     return app
@@ -150,7 +150,7 @@ def test_every_data_set_is_exact_through_the_simulation(
         for case in cases:
             strategy = FedRidge(alpha=0.01, min_available_nodes=K)
             config = ConfigRecord({"case": case})
-            strategy.start(grid, train_config=config, timeout=120)
+            strategy.start(grid, train_config=config, timeout=600)
             models[case] = strategy.model_
 
     simulation.run(main, many_data_sets(), K)
@@ -250,7 +250,7 @@ def test_simulated_clients_keep_to_their_own_cores(
 
     def main(grid: Grid) -> None:
         strategy = FedRidge(alpha=1.0, min_available_nodes=2)
-        strategy.start(grid, timeout=120)
+        strategy.start(grid, timeout=600)
         found.append(float(strategy.statistics_.target_means[0]))
 
     simulation.run(main, ridge_client_app(threads_as_target), 2)

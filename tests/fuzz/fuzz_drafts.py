@@ -14,6 +14,7 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedridge_flwr import DifferentialPrivacy, FeatureMap
+from fedridge_flwr.data.names import Names
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.features import ColumnMoments
 from fedridge_flwr.features.mapped_rows import map_rows
@@ -215,7 +216,7 @@ def _named(rng: Rng, rows: Any) -> Any:
         from dataclasses import replace
 
         names = tuple(f"x{j}" for j in range(rows.n_features))
-        return replace(rows, schema=replace(rows.schema, feature_names=names))
+        return replace(rows, schema=replace(rows.schema, features=Names.of(names)))
     return rows
 
 

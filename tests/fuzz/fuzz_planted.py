@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedridge_flwr.data import schema
+from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.flower import exchange
-from fedridge_flwr.flower.protocol import answer_records
+from fedridge_flwr.flower.protocol import answer_records, name_records
 from fedridge_flwr.flower.protocol import array_records as arrays
 from fedridge_flwr.multiround import opening
 from fedridge_flwr.multiround import product_checks as answers
@@ -98,14 +98,15 @@ def _numpy_header(patch: pytest.MonkeyPatch) -> None:
 
 
 def _deep_names(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(answer_records, "strict_json", json.loads)
+    patch.setattr(name_records, "strict_json", json.loads)
 
 
 def _unnoticed_names(patch: pytest.MonkeyPatch) -> None:
-    def unchecked(self: Any, names: Any) -> None:
-        object.__setattr__(self, "feature_hash", None)
+    def unchecked(self: Any) -> None:
+        if self.feature_map is None:
+            object.__setattr__(self, "n_features_in", self.n_features)
 
-    patch.setattr(schema.Schema, "_set_names", unchecked)
+    patch.setattr(Schema, "__post_init__", unchecked)
 
 
 def _asymmetric(patch: pytest.MonkeyPatch) -> None:

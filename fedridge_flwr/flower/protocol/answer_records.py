@@ -9,6 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from ..._types import Array
+from ...data.names import Columns
 from ...data.schema import Schema
 from ...errors import ProtocolError, StatisticsError
 from ...features import ColumnMoments, FeatureMap
@@ -34,7 +35,7 @@ from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
 from .name_records import names_fields, read_columns, read_digest
-from .request_records import MAP_KEY, PROTOCOL, PROTOCOL_KEY
+from .request_records import MAP_KEY, PROTOCOL, PROTOCOL_KEY, has_names
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS = "evaluation-sums"
@@ -78,7 +79,8 @@ def answer_fields(
         "n-features": schema.n_features,
         "n-targets": schema.n_targets,
     }
-    fields |= names_fields(schema.columns, share_names)
+    if schema.features or schema.targets:
+        fields |= names_fields(schema.columns, share_names)
     if schema.feature_map is not None and schema.n_features_in is not None:
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
     if answer.means_low:
@@ -278,7 +280,7 @@ _READERS: dict[str, Any] = {
 def _read_schema(fields: Mapping[str, Any], feature_map: FeatureMap | None) -> Schema:
     """Return the columns of an answer: names, hash and map that fit together."""
     d, t = _read_size(fields, "n-features"), _read_size(fields, "n-targets")
-    raw, digest = None, read_digest(fields, MAP_KEY)
+    raw, digest = None, read_digest(fields, MAP_KEY) if MAP_KEY in fields else None
     if digest is None and feature_map is not None:
         raise ProtocolError("used no feature map although one was asked for.")
     if digest is not None:
@@ -291,7 +293,8 @@ def _read_schema(fields: Mapping[str, Any], feature_map: FeatureMap | None) -> S
                 f"columns, where there should be {feature_map.n_features_out(raw)}."
             )
     try:
-        return Schema(d, t, *read_columns(fields), digest, raw)
+        names = read_columns(fields) if has_names(fields) else Columns()
+        return Schema(d, t, names.features, names.targets, digest, raw)
     except StatisticsError as error:
         raise ProtocolError(str(error)) from None
 

@@ -57,7 +57,7 @@ def _read_names(
     known = _read_clear(fields.get(clear))
     digest = read_digest(fields, in_order)
     if digest is None:
-        return Names.of(known)
+        return None if known is None else Names.of(known)
     found = Names(
         digest,
         read_digest(fields, sorted_hash) or digest,
