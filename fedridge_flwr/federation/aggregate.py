@@ -222,7 +222,8 @@ class Aggregate(Answers):
             if self._kept_bytes <= settings.keep_bytes:
                 self.parts[client] = part
             else:
-                self.parts.clear()
+                openings = [c for c, p in self.parts.items() if p.form == "opening"]
+                self.parts = {client: self.parts[client] for client in openings}
 
     def _merge(self, client: str, part: Contribution) -> None:
         key = (part.schema, part.form)
@@ -283,10 +284,11 @@ class Aggregate(Answers):
         named = [(s, group) for s, group in full if s.feature_hash is not None]
         totals = [g.running.total() for s, g in full if s.feature_hash is None]
         if named:
-            best = max((group for _, group in named), key=lambda each: each.size)
-            totals.insert(0, best.running.total())
-            for _, group in named:
-                if group is not best:
+            winner, best = max(named, key=lambda each: each[1].size)
+            for schema, group in named:
+                if schema == winner:  # also what came in another form
+                    totals.insert(0, group.running.total())
+                else:
                     usual = counted(len(best.clients), "other client")
                     self._reject_all(
                         group.clients,

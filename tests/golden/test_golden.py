@@ -113,9 +113,9 @@ def close(found: np.ndarray, wanted: np.ndarray, rtol: float, where: str) -> Non
     np.testing.assert_allclose(found, wanted, rtol=0, atol=atol, err_msg=where)
 
 
-# The name of a fit in several rounds, and the last digits of means: 0.1.0 neither sends
-# nor reads them.
-NEW_FIELDS = ("fedridge-fit", "means-low")
+# The name of a fit in several rounds, the last digits of means, and that clients decide
+# by their rows in "auto": 0.1.0 neither sends nor reads them.
+NEW_FIELDS = ("fedridge-fit", "means-low", "auto-by-rows")
 
 
 def fields_of(content: RecordDict) -> dict[str, Any]:
