@@ -240,7 +240,8 @@ class Aggregate(Answers):
             if self._kept_bytes <= settings.keep_bytes:
                 self.parts[client] = part
             else:
-                self.parts.clear()
+                openings = [c for c, p in self.parts.items() if p.form == "opening"]
+                self.parts = {client: self.parts[client] for client in openings}
 
     def _merge(self, client: str, part: Contribution) -> None:
         key = (part.schema, part.form)

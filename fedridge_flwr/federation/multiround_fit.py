@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from .._text import counted
 from .._types import Array
 from ..errors import (
     NotConvergedWarning,
@@ -34,6 +35,7 @@ from .settings import FitSettings
 
 # A rough factor makes every round count; without it there are long plateaus.
 _PATIENCE = {"refine": 25, "cg": 300}
+_FEW_ROWS = "statistics of so few rows per client are within max_bytes"
 
 
 def multiround(settings: FitSettings) -> Fit:
@@ -45,12 +47,14 @@ def multiround(settings: FitSettings) -> Fit:
         mode, why = choose_mode(total.n_features, total.n_targets, settings.limits)
     if total.form != "opening":  # "auto", and the statistics are small enough
         result = yield from solve_gathered(settings, gathered)
-        result.mode = f"{mode} (auto: {why})"
+        result.mode = f"oneshot (auto: {why if mode == 'oneshot' else _FEW_ROWS})"
         return result
     fit = _Refining(settings, gathered, mode)
+    if fit.n_known:
+        why += f"; {counted(fit.n_known, 'client')} with few rows sent them at once"
     rounds, repeated = 1, []
     trace = [fit.steps.estimate]
-    while not fit.steps.done and rounds < settings.max_rounds:
+    while fit.members and not fit.steps.done and rounds < settings.max_rounds:
         answers = Answers()
         request = AskProduct(
             fit.steps.directions, gathered.feature_map, gathered.wanted
@@ -68,6 +72,12 @@ def multiround(settings: FitSettings) -> Fit:
             fit.take(answers)
         repeated += answers.repeated
         trace.append(fit.steps.estimate)
+    if not fit.members:
+        gathered.total = total.known
+        result = yield from solve_gathered(settings, gathered)
+        result.dropped, result.repeated = fit.dropped, repeated
+        result.mode = f"oneshot (auto: {_FEW_ROWS}; all others dropped out)"
+        return result
     with fit.naming_suspects():
         model = fit.model()
     refinement = Refinement(
@@ -121,11 +131,14 @@ class _Refining:
         self._probes = int(settings.alpha == 0.0)
         self.dropped: dict[str, str] = {}
         shape = (gathered.total.n_features, gathered.total.n_targets + self._probes)
-        parts = gathered.answers.parts
+        parts, everybody = gathered.answers.parts, gathered.answers.participants
         self.members = {
             client: _Member(parts[client], np.zeros(shape), np.zeros(shape[1]))
-            for client in gathered.answers.participants
+            for client in everybody
+            if client in parts and parts[client].form == "opening"
         }
+        # Clients with few rows have sent their statistics, and are not asked again.
+        self.n_known = len(everybody) - len(self.members)
         with self.naming_suspects():
             self._build(start=None)
 
@@ -149,6 +162,8 @@ class _Refining:
         lost = [client for client in self.members if client not in products]
         if lost:
             self._drop(lost, answers.failures)
+            if not self.members:
+                return
             self._build(start=steps.solution)
             steps = self.steps
         images = np.sum(list(products.values()), axis=0)
@@ -204,10 +219,11 @@ class _Refining:
             self.dropped[client] = f"{where}: {reason}"
             del self.members[client]
         needed = self._settings.min_clients
-        if len(self.members) < needed:
+        remaining = len(self.members) + self.n_known
+        if remaining < needed:
             left = "; ".join(f"client {c}: {r}" for c, r in self.dropped.items())
             raise NotEnoughClientsError(
-                f"{len(self.members)} client(s) left in {where}, at least {needed} "
+                f"{remaining} client(s) left in {where}, at least {needed} "
                 f"needed. {left}"
             )
 
@@ -215,7 +231,8 @@ class _Refining:
         """Set up the system of the members, and go on from `start`."""
         settings = self._settings
         openings = {client: member.opening for client, member in self.members.items()}
-        system = System.of(openings, settings.alpha, **settings.options)
+        known = self._gathered.total.known
+        system = System.of(openings, settings.alpha, known, **settings.options)
         rhs, precondition = system.rhs, system.preconditioner()
         if self._probes:
             rhs = np.column_stack([rhs, system.probe()])

@@ -9,6 +9,7 @@ from ..privacy.accounting import noise_multiplier
 from ..statistics.triangular import fewer_numbers
 from . import costs
 from .costs import BUDGET, MEMORY
+from .requests import Limits, exact_mode
 
 _FEDAVG_ROUNDS = 200
 _PRIVATE_ROUNDS = 20
@@ -271,25 +272,35 @@ class _Case:
         payload = human_bytes(once.bytes_per_client)
         budget, memory = human_bytes(self.budget), human_bytes(self.memory)
         too_large = f"{self.d} x {self.d} numbers do not fit the server's {memory}"
-        holds = costs.MATRICES * self.d**2 <= self.memory
-        if once.bytes_per_client <= self.budget and holds:
+        limits = Limits(
+            max_bytes=int(self.budget),
+            max_features=math.isqrt(int(self.memory / costs.MATRICES)),
+        )
+        mode = exact_mode(
+            self.d,
+            self.t,
+            limits,
+            self.n,
+            spectrum=self.spectrum,
+            rounds=math.inf if self.rounds is None else self.rounds,
+        )
+        if mode == "oneshot" and once.bytes_per_client <= self.budget:
             return "oneshot", (
                 f"exact in one round, and {payload} per client are within the budget "
                 f"of {budget}.{self._few_rows()}"
             )
-        saves = refine.bytes_per_client < once.bytes_per_client
-        if self.affords(refine.rounds) and holds and saves:
+        if mode == "refine":
             return "refine", (
                 f"exact in about {refine.rounds} rounds and "
                 f"{human_bytes(refine.bytes_per_client)} per client, where one shot "
                 f"takes {payload} ({_MEASURED}).{self._few_rows()}"
             )
-        if not holds and self.affords(cg.rounds):
+        if mode == "cg":
             return "cg", (
                 f"{too_large}; conjugate gradients are exact and need vectors only, in "
                 f"about {cg.rounds:,} rounds ({_MEASURED}); set max_rounds accordingly."
             )
-        if holds:
+        if mode == "oneshot":
             return "oneshot", (
                 f"{payload} per client are above the budget of {budget}, but whatever "
                 f"is smaller comes back to the clients in {refine.rounds} rounds or "

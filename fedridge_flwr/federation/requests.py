@@ -4,6 +4,7 @@ Every request may name a feature map that rows go through, and the `columns` tha
 server wants: a client that has them in another order rearranges its rows.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -18,6 +19,7 @@ from ..features import FeatureMap
 from ..privacy.curator import ReleaseRequest
 from ..regression.leave_client_out import HeldOut
 from ..regression.model import RidgeModel
+from . import costs
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 
 OPENING_MODES = ("refine", "cg", "auto")
@@ -55,10 +57,14 @@ class Limits:
         Largest upload of one client in one shot.
     max_features : int
         Most features of which the server can hold a matrix of d x d.
+    by_rows : bool
+        Whether a client with few rows, whose statistics are small, sends them whatever
+        the others do. Servers of 0.1.0 do not expect that.
     """
 
     max_bytes: int = BUDGET
     max_features: int = MOST_FEATURES
+    by_rows: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,10 @@ class AskColumns:
 
 @dataclass(frozen=True)
 class AskOpening:
-    """The first round of several; in "auto" small statistics come instead."""
+    """The first round of several; in "auto" small statistics come instead.
+
+    In "auto" every client decides for itself: see `choose_mode`.
+    """
 
     mode: str
     limits: Limits = Limits()
@@ -93,11 +102,18 @@ class AskOpening:
 
     task: ClassVar[str] = "opening"
 
-    def mode_for(self, schema: Schema) -> str:
-        """Return how rows of these columns are answered: "oneshot", "refine", "cg"."""
+    def opening_for(self, schema: Schema) -> str:
+        """Return which opening these columns allow; 0.1.0 does not look at the rows."""
         if self.mode != "auto":
             return self.mode
         return choose_mode(schema.n_features, schema.n_targets, self.limits)[0]
+
+    def mode_for(self, schema: Schema, count: int) -> str:
+        """Return how rows of these columns are answered: "oneshot", "refine", "cg"."""
+        if self.mode != "auto":
+            return self.mode
+        n_rows = count if self.limits.by_rows else None
+        return choose_mode(schema.n_features, schema.n_targets, self.limits, n_rows)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,11 +171,41 @@ Request: TypeAlias = (
 )
 
 
-def choose_mode(n_features: int, n_targets: int, limits: Limits) -> tuple[str, str]:
+def exact_mode(
+    n_features: int,
+    n_targets: int,
+    limits: Limits,
+    n_rows: int | None = None,
+    *,
+    spectrum: float | None = None,
+    rounds: float = math.inf,
+) -> str:
+    """Return the exact mode for a client of so many rows, "" if there is none.
+
+    One rule for "auto" and `recommend`: everything at once within the budget, else in
+    rounds if that is less; without matrices of d x d where the server cannot hold them.
+
+    Examples
+    --------
+    >>> exact_mode(5000, 1, Limits()), exact_mode(5000, 1, Limits(), n_rows=100)
+    ('refine', 'oneshot')
+    """
+    d, t = n_features, n_targets
+    if d > limits.max_features:
+        return "cg" if 1 + costs.cg_rounds(spectrum) <= rounds else ""
+    once, products = oneshot_bytes(d, t, n_rows), costs.refine_rounds(spectrum)
+    saves = costs.refine_bytes(d, t, n_rows, rounds=products) < once
+    refined = once > limits.max_bytes and saves and 1 + products <= rounds
+    return "refine" if refined else "oneshot"
+
+
+def choose_mode(
+    n_features: int, n_targets: int, limits: Limits, n_rows: int | None = None
+) -> tuple[str, str]:
     """Return the mode that "auto" stands for, and why.
 
-    Client and server decide independently, from what both know: the columns. A client
-    with few rows would send less than is counted here.
+    Client and server decide independently, from what both know: the columns, and the
+    number of rows of that client (any number by default).
 
     Examples
     --------
@@ -168,17 +214,18 @@ def choose_mode(n_features: int, n_targets: int, limits: Limits) -> tuple[str, s
     >>> choose_mode(2000, 1, Limits())[1]
     'statistics of up to 16.04 MB are above max_bytes, 8 MB'
     """
-    size = oneshot_bytes(n_features, n_targets)
+    mode = exact_mode(n_features, n_targets, limits, n_rows)
+    size = oneshot_bytes(n_features, n_targets, n_rows)
     within = size <= limits.max_bytes
     reason = (
         f"statistics of up to {human_bytes(size)} are "
         f"{'within' if within else 'above'} max_bytes, {human_bytes(limits.max_bytes)}"
     )
-    if within:
-        return "oneshot", reason
-    if n_features <= limits.max_features:
-        return "refine", reason
-    return "cg", (
-        f"{reason}, and {n_features} features are too many for a matrix of d x d on "
-        f"the server (at most {limits.max_features})"
-    )
+    if mode == "oneshot" and not within:
+        reason += ", but rounds would not be fewer bytes"
+    if mode == "cg":
+        reason += (
+            f", and {n_features} features are too many for a matrix of d x d on the "
+            f"server (at most {limits.max_features})"
+        )
+    return mode, reason

@@ -143,7 +143,7 @@ def _columns(request: AskColumns, rows: Rows) -> Answer:
 
 
 def _opening(request: AskOpening, rows: Rows) -> Answer:
-    mode = request.mode_for(rows.schema)
+    mode = request.mode_for(rows.schema, rows.n_rows)
     if mode == "oneshot":
         return _statistics(AskStatistics(), rows)
     if mode == "refine":

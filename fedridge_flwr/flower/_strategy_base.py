@@ -133,8 +133,9 @@ class StrategyBase:
         result = _fitted(self._run.result)
         if result.model is None:
             raise AttributeError(
-                f"there is no model: {result.error} The statistics are there all the "
-                "same: solve(strategy.statistics_, alpha=...) asks nobody again."
+                f"there is no model ({type(result.error).__name__}): {result.error} "
+                "The statistics are kept: solve(strategy.statistics_, alpha=...) needs "
+                "no further round."
             )
         if self._run.model is None:
             raise AttributeError(

@@ -95,15 +95,17 @@ class FedRidge(StrategyBase, Strategy):
         "oneshot": everything in one round. "refine": exact as well, in a few rounds
         and a seventh to a quarter of the bytes: clients send a rough factor first and
         then one vector in each round. "cg": the same without the factor, where a matrix
-        of d x d is too much for the server. "auto": "oneshot" while the statistics are
-        within `max_bytes`, else "refine", or "cg" beyond 25,819 features.
+        of d x d is too much for the server. "auto" does what `recommend` says:
+        "oneshot" while the statistics are within `max_bytes`, else "refine", or "cg"
+        beyond 25,819 features.
     tol : float
         Estimated relative error at which "refine" and "cg" stop.
     max_rounds : int
         Rounds after which they stop in any case, with a warning.
     max_bytes : int
-        What one client may have to send at once in "auto", by the number of its
-        columns; with few rows it sends less than is counted.
+        What one client may have to send at once in "auto". Those with so few rows that
+        they stay below send their statistics and are not asked again; the model is that
+        of all.
     screen : {"report", "exclude", "off"}
         Compare clients with each other, by the scale of their columns and by how far
         each one moves the model of the others. "report" names clients that stand out in

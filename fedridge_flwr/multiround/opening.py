@@ -249,10 +249,11 @@ class Openings(HasSchema):
     """What is known of several openings together.
 
     The openings themselves are kept apart, by client, so that one that drops out can be
-    taken out again.
+    taken out again. Of clients with few rows `known` are the statistics, added up.
     """
 
     form: ClassVar[str] = "opening"
+    known: SufficientStatistics | None = None
 
     def __init__(self, first: Opening) -> None:
         self.schema, self.count = first.schema, first.count
@@ -263,11 +264,16 @@ class Openings(HasSchema):
         self.schema = self.schema.with_names_of(part.schema)
         self.count += part.count
 
-    def __add__(self, other: Openings) -> Openings:
-        """Return what is known of both."""
+    def __add__(self, other: Any) -> Openings:
+        """Return what is known of both; of clients with few rows, the statistics."""
         self.schema = self.schema.with_names_of(other.schema)
         self.count += other.count
+        more = other if other.form == "full" else other.known
+        if more is not None:
+            self.known = more if self.known is None else self.known + more
         return self
+
+    __radd__ = __add__
 
     def arranged(self, wanted: Columns) -> Openings:
         """Take the columns in the order that is wanted."""

@@ -6,7 +6,8 @@ distance of its mean from the mean of all (from zero without intercept)::
     A = sum_k C_k + sum_k w_k delta_k delta_k' + alpha diag(penalty)
 
 Products with the first sum come from the clients, the rest is known from their
-openings.
+openings. Clients that sent their statistics need not be asked: they count as one client
+whose C_k is known.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from ..regression.model import RidgeModel
 from ..regression.normal_equations import mean_r2
 from ..regression.singular import singular_error, too_few_rows
 from ..regression.solve import sklearn_shapes
+from ..statistics.sufficient import SufficientStatistics
 from .opening import Opening
+from .products import FirstMoments
 
 _JITTER = 1e-10
 
@@ -45,17 +48,20 @@ class System:
     between: Array
     variances: Array
     rhs: Array
+    known: SufficientStatistics | None = None
+    known_gram: Array | None = None
 
     @classmethod
     def of(
         cls,
         openings: Mapping[str, Opening],
         alpha: float,
+        known: SufficientStatistics | None = None,
         *,
         fit_intercept: bool = True,
         standardize: bool = False,
     ) -> System:
-        """Return the system of these clients.
+        """Return the system of these clients, and of those behind `known`.
 
         Raises
         ------
@@ -65,6 +71,7 @@ class System:
             If the openings show that the rows do not determine the coefficients.
         """
         moments = [opening.moments for opening in openings.values()]
+        moments += [] if known is None else [_first_moments(known)]
         weights = np.array([each.weight for each in moments])
         total = float(weights.sum())
         if total == 0.0:
@@ -89,6 +96,8 @@ class System:
             variances=variances,
             rhs=np.sum([each.moment for each in moments], axis=0)
             + away[:, :d].T @ away[:, d:],
+            known=known,
+            known_gram=None if known is None else known.centred_gram,
         )
 
     @property
@@ -121,8 +130,10 @@ class System:
 
     def beside_clients(self, vectors: Array) -> Array:
         """Return what the server adds to the clients' products."""
-        between = self.between.T @ (self.between @ vectors)
-        return between + self.alpha * self.penalty[:, None] * vectors
+        found = self.between.T @ (self.between @ vectors)
+        if self.known_gram is not None:
+            found += self.known_gram @ vectors
+        return found + self.alpha * self.penalty[:, None] * vectors
 
     def preconditioner(self) -> Precondition:
         """Return M^-1 with M near A: A with the clients' rough factors in place of C_k.
@@ -131,9 +142,12 @@ class System:
         """
         diagonal = self._diagonal()
         scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        if all(opening.factor is None for opening in self.openings.values()):
+        rough = all(opening.factor is None for opening in self.openings.values())
+        if rough and self.known_gram is None:
             return lambda residual: residual * (scale**2)[:, None]
         matrix = self.between.T @ self.between
+        if self.known_gram is not None:
+            matrix += self.known_gram
         for opening in self.openings.values():
             rows = opening.rough_rows()
             matrix += rows.T @ rows
@@ -151,6 +165,8 @@ class System:
     def _diagonal(self) -> Array:
         d = self.n_features
         parts = [opening.moments.variances[:d] for opening in self.openings.values()]
+        if self.known_gram is not None:
+            parts.append(np.diagonal(self.known_gram))
         between = np.einsum("kj,kj->j", self.between, self.between)
         return np.asarray(np.sum(parts, axis=0) + between + self.alpha * self.penalty)
 
@@ -174,17 +190,22 @@ class System:
             fit_intercept=self.fit_intercept,
             standardize=self.standardize,
             feature_names=names[0] if names else None,
-            n_rows=sum(opening.count for opening in openings),
-            n_clients=len(openings),
+            n_rows=self._count,
+            n_clients=len(openings)
+            + (0 if self.known is None else self.known.n_clients),
             r2=mean_r2(rss, spread, self.weight, means),
         )
+
+    @property
+    def _count(self) -> int:
+        known = 0 if self.known is None else self.known.count
+        return known + sum(opening.count for opening in self.openings.values())
 
     def __post_init__(self) -> None:
         """Refuse a system that the openings show to be singular."""
         if self.alpha > 0:
             return
-        count = sum(opening.count for opening in self.openings.values())
-        reasons = too_few_rows(count, self.n_features + self.fit_intercept)
+        reasons = too_few_rows(self._count, self.n_features + self.fit_intercept)
         constant = self._constant if self.fit_intercept else self._diagonal() <= 0
         if constant.any():
             number = counted(int(constant.sum()), "feature")
@@ -192,6 +213,12 @@ class System:
             reasons.append(f"{number} of {self.n_features} {what}")
         if reasons:
             raise singular_error(reasons)
+
+
+def _first_moments(stats: SufficientStatistics) -> FirstMoments:
+    """Return the first moments in statistics."""
+    squares = np.diagonal(stats.comoment)
+    return FirstMoments(stats.total_weight, stats.means, squares, stats.centred_moment)
 
 
 def _positive_factor(matrix: Array) -> Array:

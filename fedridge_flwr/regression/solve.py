@@ -30,7 +30,6 @@ from .singular import explain_singular, singular_error, too_few_rows
 _HALF_THE_DIGITS = 1e8
 _THREE_DIGITS = 1e-3
 _DETERMINED = 1e-6
-_UNSEEN = 1e-7
 _WORTH_REDUCING = 3
 _RESIDUAL = 1e-12
 _PROBED = 1e-4
@@ -320,10 +319,8 @@ def _model(
     equations: NormalEquations, alpha: float, solution: Array, condition: float
 ) -> RidgeModel:
     stats = equations.stats
-    if (
-        max(condition / _HALF_THE_DIGITS, condition * stats.rounding / _THREE_DIGITS)
-        > 1
-    ):
+    few_left = condition * stats.rounding > _THREE_DIGITS
+    if condition > _HALF_THE_DIGITS or few_left:
         text = _rounding_text(equations, alpha, solution, condition)
         warnings.warn(text, IllConditionedWarning, stacklevel=3)
     coef, intercept = sklearn_shapes(solution, equations.intercepts(solution))
@@ -353,10 +350,10 @@ def _rounding_text(
     if condition * _nearest_singular(equations) > 1.0:
         error = rounding_error(equations, alpha, solution, dependent=True)
         verdict = (
-            f"the data do not determine the coefficients "
-            f"({'; '.join(_reasons(equations, alpha))}), but predictions to about "
-            f"{error.predictions:.0e} of their size, if nothing depends on what tells "
-            f"these columns apart, below {_UNSEEN:.0e} of them"
+            "the data do not determine the coefficients "
+            f"({'; '.join(_reasons(equations, alpha))}). Predictions are right to "
+            f"about {error.predictions:.0e} of their size, for rows whose columns "
+            "depend on each other in the same way"
         )
     else:
         error = rounding_error(equations, alpha, solution)

@@ -46,7 +46,8 @@ def test_clients_and_server_choose_the_same(kind, noise):
         warnings.simplefilter("error", GridEdgeWarning)
         by_clients = chosen(kind, "clients", noise)
     by_server = chosen(FedRidge, "server", noise)
-    assert by_clients.alpha == by_server.alpha
+    # The grid has the last digits of the order in which clients answered.
+    assert by_clients.alpha == pytest.approx(by_server.alpha, rel=1e-9)
     assert not by_clients.at_edge
 
 

@@ -114,9 +114,12 @@ def close(found: np.ndarray, wanted: np.ndarray, rtol: float, where: str) -> Non
 
 
 # What 0.1.0 neither sends nor reads: the name of a fit in several rounds, what R² over
-# the rows of all clients is computed from, what a client is called, and the last digits
-# of means.
-NEW_FIELDS = ("fedridge-fit", "evaluation-sums", "client-name", "means-low")
+# the rows of all clients is computed from, what a client is called, the last digits of
+# means, and that clients decide by their rows in "auto".
+NEW_FIELDS = (
+    *("fedridge-fit", "evaluation-sums", "client-name", "means-low"),
+    "auto-by-rows",
+)
 # Every request says in which order columns are wanted, as soon as that is known.
 ORDER_FIELDS = ("-hash", "-order")
 

@@ -30,7 +30,11 @@ from fedridge_flwr.errors import (
     SingularSystemError,
     StatisticsError,
 )
-from fedridge_flwr.federation.costs import MOST_FEATURES
+from fedridge_flwr.federation.costs import (
+    MOST_FEATURES,
+    refine_bytes,
+    refine_rounds,
+)
 from fedridge_flwr.federation.requests import Limits, choose_mode
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.linalg.packed import packed_length
@@ -570,10 +574,13 @@ def test_exact_products_are_not_private():
 @given(st.integers(1, 40_000), st.integers(1, 20), st.integers(1, 10**9))
 def test_auto_changes_its_mind_at_its_limits(d, t, max_bytes):
     mode, why = choose_mode(d, t, Limits(max_bytes))
-    fits = 8 * packed_length(d, t) <= max_bytes
-    assert (mode == "oneshot") == fits
-    assert (mode == "cg") == (not fits and d > MOST_FEATURES)
+    size = 8 * packed_length(d, t)
+    fits = size <= max_bytes
     assert ("within" in why) == fits
+    assert (mode == "cg") == (d > MOST_FEATURES)
+    if mode != "cg":
+        saves = refine_bytes(d, t, rounds=refine_rounds(None)) < size
+        assert (mode == "oneshot") == (fits or not saves)
 
 
 def test_warnings_are_no_part_of_a_good_fit():

@@ -85,7 +85,7 @@ def test_a_singular_system_names_standardize_where_it_helps():
 
 def test_predictions_that_are_determined_are_answered_with_a_warning():
     stats = dependent(0.0, unit=1e6)
-    with pytest.warns(IllConditionedWarning, match=r"but predictions to about"):
+    with pytest.warns(IllConditionedWarning, match=r"Predictions are right to"):
         model = solve(stats, 1.0)
     kept = SufficientStatistics.from_data(X[:, [0, 2]] * [np.sqrt(2) * 1e6, 1.0], Y)
     reference = solve(kept, 1.0)

@@ -178,7 +178,7 @@ def read_fields(
     if read is not None:
         return read(request, arrays, schema, count)
     wanted = request.task == AskStatistics.task or (
-        request.task == AskOpening.task and request.mode_for(schema) == "oneshot"
+        request.task == AskOpening.task and request.mode_for(schema, count) == "oneshot"
     )
     # Exact statistics in place of a private release are named where they are added up.
     if not wanted and request.task != AskRelease.task:
@@ -242,7 +242,7 @@ def _read_columns(
 def _read_opening(
     request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> Opening:
-    mode = request.mode_for(schema) if request.task == AskOpening.task else ""
+    mode = request.opening_for(schema) if request.task == AskOpening.task else ""
     if mode not in ("refine", "cg"):
         raise ProtocolError(
             "sent the opening of a refinement, which was not asked for."

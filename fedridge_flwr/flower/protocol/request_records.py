@@ -61,6 +61,7 @@ MAP_KEY = "feature-map"
 _NAMED = ("feature-hash", "feature-names", "target-hash", "target-names")
 _TASK, _LOSSES = "fedridge-task", "held-out-losses"
 _DTYPE, _MODE, _BYTES, _FEATURES = "wire-dtype", "mode", "max-bytes", "max-features"
+_BY_ROWS = "auto-by-rows"
 _RELEASE, _INTERCEPT = "release-id", "release-intercept"
 _ROUND, _CLIP = "release-round", "release-clip"
 _LARGEST = 1e200
@@ -95,6 +96,7 @@ def _write_opening(request: AskOpening) -> Any:
     limits = request.limits
     if request.mode == "auto":
         fields |= {_BYTES: limits.max_bytes, _FEATURES: limits.max_features}
+        fields |= {_BY_ROWS: limits.by_rows}
     return fields, {}
 
 
@@ -250,6 +252,7 @@ def read_request(
     limits: list[Any] = [config.get(_BYTES), config.get(_FEATURES)]
     if not all(type(limit) is int and limit > 0 for limit in limits):
         raise ProtocolError("the request does not say where auto ends.")
+    limits.append(config.get(_BY_ROWS) is True)
     return AskOpening(mode, Limits(*limits), *rest)
 
 
