@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 __all__ = [
+    "ColumnNamesError",
     "DataError",
     "FedRidgeError",
     "IllConditionedWarning",

@@ -101,9 +101,16 @@ def test_with_hardly_any_noise_the_model_is_the_exact_one(app, kind, intercept, 
 
 
 def test_the_report_says_what_is_promised_and_what_it_costs():
-    strategy = FedRidge(privacy=privacy(0.1), min_available_nodes=K)
-    with pytest.warns(PrivacyWarning, match="every coefficient is 0"):
-        fit(strategy, InProcessGrid.of_app(NATIVE, K))
+    # Once in a hundred fits the noise looks like a signal.
+    for _ in range(5):
+        strategy = FedRidge(privacy=privacy(0.1), min_available_nodes=K)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", PrivacyWarning)
+            fit(strategy, InProcessGrid.of_app(NATIVE, K))
+        if any("every coefficient is 0" in str(each.message) for each in caught):
+            break
+    else:
+        pytest.fail("five private models of noise alone")
     report = strategy.report_.privacy
     assert (report.epsilon, report.delta, report.unit) == (0.1, 1e-5, "record")
     assert report.neighboring == "add-or-remove-one"

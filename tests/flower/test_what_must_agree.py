@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import InProcessGrid, fit
+from fakes import InProcessGrid, fit, node_context
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
@@ -23,6 +23,7 @@ from fedridge_flwr import (
     RidgeModel,
     ridge_client_app,
 )
+from fedridge_flwr.flower.exchange import message_bytes
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
@@ -253,3 +254,23 @@ def test_a_policy_may_report_failures_of_private_releases(api):
     assert "FileNotFoundError in load, line" in failures["1002"]
     assert "ward 7" not in str(failures)
     np.testing.assert_allclose(strategy.model_.coef_, [1.0, -1.0], atol=0.05)
+
+
+def test_an_upload_of_100_columns_stays_within_43_000_bytes():
+    names, sizes = [f"x{j}" for j in range(100)], []  # "x10" sorts before "x2"
+
+    def load(context: Any) -> Any:
+        X = np.random.default_rng(0).normal(size=(500, 100)) + 1e3
+        return pd.DataFrame(X, columns=names), pd.Series(X.sum(axis=1), name="y")
+
+    app, context = ridge_client_app(load), node_context(0, 1)
+
+    def handler(message: Any) -> Any:
+        reply = app(message, context)
+        sizes.append(message_bytes(reply))
+        return reply
+
+    strategy = FedRidge(min_available_nodes=1)
+    fit(strategy, InProcessGrid([handler]))
+    assert strategy.model_.features.order
+    assert 42_500 < sizes[0] <= 43_000

@@ -96,7 +96,7 @@ def test_a_mixture_is_the_pooled_model(named: bool, options: dict[str, Any]) -> 
     model = run.model
     if named:
         assert list(model.feature_names_in_) == names
-        del model.feature_names_in_
+        model.features = None
     close(model, [(X[k], y) for k, (_, y) in parts.items()], **options)
 
 

@@ -35,7 +35,7 @@ from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
 from .name_records import names_fields, read_columns, read_digest
-from .request_records import MAP_KEY, PROTOCOL, PROTOCOL_KEY, has_names
+from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS = "evaluation-sums"
@@ -293,7 +293,7 @@ def _read_schema(fields: Mapping[str, Any], feature_map: FeatureMap | None) -> S
                 f"columns, where there should be {feature_map.n_features_out(raw)}."
             )
     try:
-        names = read_columns(fields) if has_names(fields) else Columns()
+        names = read_columns(fields) if NAMED & fields.keys() else Columns()
         return Schema(d, t, names.features, names.targets, digest, raw)
     except StatisticsError as error:
         raise ProtocolError(str(error)) from None

@@ -58,7 +58,9 @@ FIT_KEY = "fedridge-fit"
 """Name of a fit that takes several rounds: the same name is about the same rows."""
 
 MAP_KEY = "feature-map"
-_NAMED = ("feature-hash", "feature-names", "target-hash", "target-names")
+NAMED = {"feature-hash", "feature-names", "target-hash", "target-names"}
+"""Keys of which a message has one if it says anything about the names of columns."""
+
 _TASK, _LOSSES = "fedridge-task", "held-out-losses"
 _DTYPE, _MODE, _BYTES, _FEATURES = "wire-dtype", "mode", "max-bytes", "max-features"
 _BY_ROWS = "auto-by-rows"
@@ -187,11 +189,6 @@ def open_request(content: RecordDict) -> Asked:
     )
 
 
-def has_names(fields: Mapping[str, Any]) -> bool:
-    """Whether a message says anything about the names of columns."""
-    return any(key in fields for key in _NAMED)
-
-
 def is_private(config: Mapping[str, Any]) -> bool:
     """Whether a request is a private one, however badly made."""
     return config.get(PROTOCOL_KEY) == PRIVATE_PROTOCOL or any(
@@ -227,7 +224,7 @@ def read_request(
     """Return what a request asks for, or raise what is wrong with it."""
     text = config.get(MAP_KEY)
     feature_map = None if text is None else FeatureMap.from_json(text)
-    rest = feature_map, read_columns(config) if has_names(config) else None
+    rest = feature_map, read_columns(config) if NAMED & config.keys() else None
     if evaluating:
         if asks_for_losses(config):
             return AskLosses(held_out_from_arrays(arrays), *rest)
