@@ -28,7 +28,7 @@ from ..regression.model import RidgeModel
 from .aggregate import Answers
 from .gather import STILL_IN_MAP, Gathered, gather
 from .one_shot import solve_gathered
-from .report import Refinement, error_name
+from .report import Refinement
 from .requests import AskOpening, AskProduct, choose_mode
 from .round import Fit, FitResult, Round
 from .settings import FitSettings
@@ -87,6 +87,10 @@ def multiround(settings: FitSettings) -> Fit:
         estimates=trace,
         tol=settings.tol,
         converged=fit.steps.converged,
+        # Without the factors as a preconditioner, weak directions are met too late.
+        error=float(fit.steps.errors()[: total.n_targets].max())
+        if mode == "refine"
+        else None,
     )
     return FitResult(
         gathered.on_raw_columns(model),
@@ -146,8 +150,8 @@ class _Refining:
     def progress(self) -> str:
         """How far the fit has come, for the log."""
         where = f"{self._mode}: round {self._gathered.rounds}"
-        error = f"{error_name(self._mode)} {self.steps.estimate:.1e}"
-        return f"{where}, {error} (until {self._settings.tol:g})"
+        reached = f"relative residual {self.steps.estimate:.1e}"
+        return f"{where}, {reached} (until {self._settings.tol:g})"
 
     def naming_suspects(self) -> AbstractContextManager[None]:
         """Let numerical errors name the clients that may have caused them."""
@@ -187,7 +191,7 @@ class _Refining:
         if not steps.converged:
             limit = f"max_rounds={self._settings.max_rounds} was reached"
             warnings.warn(
-                f"the fit ended at {error_name(self._mode)} {steps.estimate:.1e}, "
+                f"the fit ended at a relative residual of {steps.estimate:.1e}, "
                 f"above tol={self._settings.tol:g}: {steps.ended or limit}. Raise "
                 "max_rounds or alpha, or drop nearly dependent columns.",
                 NotConvergedWarning,

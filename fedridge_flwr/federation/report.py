@@ -38,13 +38,15 @@ class Refinement:
     rounds : int
         Rounds, the first included.
     estimates : list of float
-        Estimated relative error of predictions after every round; in "cg" a relative
-        residual, which is kinder where the system is badly conditioned. Coefficients
-        may be further off where columns are nearly dependent.
+        Relative residual after every round, by which the rounds end; in "refine" it is
+        scaled by the rough factors of the clients.
     tol : float
         Where it was to stop.
     converged : bool
         Whether it did.
+    error : float or None
+        Estimated relative error of predictions at the end. Coefficients may be further
+        off where columns are nearly dependent. None in "cg", and in reports of 0.1.0.
     """
 
     mode: str
@@ -53,23 +55,20 @@ class Refinement:
     estimates: list[float]
     tol: float
     converged: bool
+    error: float | None = None
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the report."""
         mode = f"{self.mode} (auto: {self.why})" if self.why else self.mode
-        reached = f"{error_name(self.mode)} {self.estimates[-1]:.1e}"
-        verdict = "" if self.converged else ", NOT what was asked for"
+        reached = f"relative residual {self.estimates[-1]:.1e} (tol {self.tol:g})"
+        if not self.converged:
+            reached += ", NOT what was asked for"
+        if self.error is not None:
+            reached += f"; predictions right to about {self.error:.1e} (estimate)"
         return [
             ("mode", f"{mode}, {counted(self.rounds, 'round')}"),
-            ("accuracy", f"{reached} (tol {self.tol:g}){verdict}"),
+            ("accuracy", reached),
         ]
-
-
-def error_name(mode: str) -> str:
-    """Return what the estimate of a mode is."""
-    if mode == "refine":
-        return "estimated relative error of predictions"
-    return "relative residual"
 
 
 @dataclass

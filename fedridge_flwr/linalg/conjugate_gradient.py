@@ -86,6 +86,7 @@ class ConjugateSteps:
         self._steps: list[tuple[Array, Array]] = []
         self._reasons = [""] * n_targets
         self._aim()
+        self._rhs, self._first = rhs, self._energy.copy()
 
     @property
     def active(self) -> list[int]:
@@ -190,6 +191,29 @@ class ConjugateSteps:
             for k in (0, length.size - 1):
                 found += eigvalsh_tridiagonal(diagonal, beside, "i", (k, k)).tolist()
         return (min(found), max(found)) if found else (np.nan, np.nan)
+
+    def errors(self) -> Array:
+        """Estimate |x - x*| / |x*| of each target in the norm of A.
+
+        Where A is X'X and a small penalty, that is the relative error of predictions.
+        The residual alone does not see directions in which M is far from A. This is
+        the upper bound of Gauss and Radau on the error of conjugate gradients (Golub
+        and Meurant 2010, chapter 12), with half the smallest Ritz value for the
+        smallest eigenvalue of M^-1 A.
+        """
+        lowest = self.ritz()[0] / 2.0
+        bound, energy = np.full(self._size.shape, 1.0 / lowest), self._first.copy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for length, ratio in self._steps:
+                took = np.isfinite(length) & (length != 0.0)
+                rest = np.maximum(bound - length, 0.0)
+                bound = np.where(took, rest / (lowest * rest + ratio), bound)
+                energy = np.where(took, energy * ratio, energy)
+            size = np.abs(_dots(self._solution, self._rhs))
+            found = np.sqrt(bound * np.maximum(energy, 0.0) / size) + _ROUNDING
+        # Before the first step nothing is known, and a target of zeros is exact.
+        found = np.where(np.isfinite(found), found, self._estimates())
+        return np.where(self._size != 0, found, 0.0)
 
     def _preconditioned(self, vectors: Array) -> Array:
         return vectors if self._precondition is None else self._precondition(vectors)

@@ -534,7 +534,7 @@ def test_the_report_tells_how_it_went():
     text = str(fit.report)
     rounds = fit.report.refinement.rounds
     assert text.startswith(f"Federated ridge in {rounds} rounds")
-    assert "estimated relative error of predictions" in text
+    assert "; predictions right to about " in text
     content = fit.report.to_dict()["refinement"]
     assert (
         content["rounds"] == fit.report.refinement.rounds == len(content["estimates"])

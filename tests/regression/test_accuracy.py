@@ -7,16 +7,12 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-import pytest
+from longer_numbers import in_longer_numbers, long_enough
 
 from fedridge_flwr import SingularSystemError, SufficientStatistics, solve
 from fedridge_flwr.regression.accuracy import rounding_error
 from fedridge_flwr.regression.normal_equations import normal_equations
 
-Long = np.longdouble
-long_enough = pytest.mark.skipif(
-    np.finfo(Long).eps > 1e-18, reason="numbers longer than float64 are needed"
-)
 CONDITIONS = 10.0 ** np.arange(2, 13, 2)
 KINDS = ("tall", "fewer rows than columns", "weights", "nearly copied", "penalised")
 
@@ -44,30 +40,6 @@ def case(kind: str, condition: float, shift: float, d: int, seed: int) -> Case:
     y = X @ rng.normal(size=d) + 0.1 * rng.normal(size=n)
     weight = rng.exponential(size=n) if kind == "weights" else np.ones(n)
     return Case(X, y, weight, 0.0 if kind in ("tall", "weights") else n / condition)
-
-
-def in_longer_numbers(rows: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the coefficients, the lengths of the columns and the centred rows."""
-    weight = rows.weight.astype(Long)
-    X, y = rows.X.astype(Long), rows.y.astype(Long)
-    for _ in range(2):
-        X = X - weight @ X / weight.sum()
-        y = y - weight @ y / weight.sum()
-    matrix = X.T @ (X * weight[:, None])
-    matrix[np.diag_indices(len(matrix))] += Long(rows.alpha)
-    lengths = np.sqrt(np.diagonal(matrix))
-    matrix, rhs = matrix / np.outer(lengths, lengths), X.T @ (weight * y) / lengths
-    d = len(rhs)
-    lower = np.zeros_like(matrix)
-    for j in range(d):
-        lower[j, j] = np.sqrt(matrix[j, j] - lower[j, :j] @ lower[j, :j])
-        below = matrix[j + 1 :, j] - lower[j + 1 :, :j] @ lower[j, :j]
-        lower[j + 1 :, j] = below / lower[j, j]
-    for i in range(d):
-        rhs[i] = (rhs[i] - lower[i, :i] @ rhs[:i]) / lower[i, i]
-    for i in reversed(range(d)):
-        rhs[i] = (rhs[i] - lower[i + 1 :, i] @ rhs[i + 1 :]) / lower[i, i]
-    return rhs / lengths, lengths, X * np.sqrt(weight)[:, None]
 
 
 def error_and_estimate(rows: Case, n_clients: int) -> np.ndarray:
