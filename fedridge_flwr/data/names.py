@@ -18,9 +18,10 @@ from ..errors import StatisticsError
 class Names:
     """The names of some columns, or only their hashes where names are not shared.
 
-    Two sets of columns have the same names in the same order if they are equal, and
-    the same names in another order if `sorted_hash` is equal. There is no hash of a
-    single name: it could be guessed.
+    Two sets of columns have the same names in the same order if they `match`, and the
+    same names in another order if `sorted_hash` is equal. There is no hash of a single
+    name: it could be guessed. All three are compared, so that who lies about one of
+    them is like nobody else.
 
     Parameters
     ----------
@@ -37,15 +38,15 @@ class Names:
     Examples
     --------
     >>> ours, theirs = Names.of(["bmi", "age"]), Names.of(["age", "bmi"]).hidden
-    >>> ours == theirs, ours.sorted_hash == theirs.sorted_hash
+    >>> ours.matches(theirs), ours.sorted_hash == theirs.sorted_hash
     (False, True)
     >>> ours.places_of(theirs)  # age is our column 1, bmi our column 0
     array([1, 0])
     """
 
     hash: str
-    sorted_hash: str = field(default="", compare=False)
-    order: tuple[int, ...] = field(default=(), compare=False)
+    sorted_hash: str = ""
+    order: tuple[int, ...] = ()
     known: tuple[str, ...] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +71,15 @@ class Names:
         return cls(hash_names(known), in_order, order, known)
 
     @property
+    def are_other_positions(self) -> bool:
+        """Whether the names are the numbers from 0, but not in order.
+
+        Numbers in order are no names, so that nobody else may have any.
+        """
+        known = self.known or ()
+        return sorted(known) == sorted(map(str, range(len(known)))) and bool(known)
+
+    @property
     def hidden(self) -> Names:
         """The same without the names themselves."""
         return Names(self.hash, self.sorted_hash, self.order)
@@ -85,15 +95,28 @@ class Names:
         if names is None:
             return self
         found = Names.of(names)
-        if found != self:
+        if not found.matches(self):
             raise StatisticsError("the feature names do not match their hash.")
         return found
 
+    def matches(self, other: Names) -> bool:
+        """Whether both are the same names in the same order.
+
+        Of names that 0.1.0 sent, only the hash in order is known.
+        """
+        if self == other:
+            return True
+        one_hash = any(n.sorted_hash == n.hash for n in (self, other))
+        return one_hash and self.hash == other.hash
+
     def places_of(self, wanted: Names) -> NDArray[Any] | None:
-        """Return where the wanted columns are among these; None if they are others."""
-        if self.sorted_hash != wanted.sorted_hash:
-            return None
+        """Return where the wanted columns are among these, or None if they are others.
+
+        For names that do not match.
+        """
         size = max(len(self.order), len(wanted.order))
+        if self.sorted_hash != wanted.sorted_hash or size == 0:
+            return None
         if {len(self.order), len(wanted.order)} - {0, size}:
             return None
         ours, theirs = (
@@ -106,12 +129,12 @@ class Names:
 
     def arranged(self, wanted: Names) -> Names:
         """Return these names in the order that is wanted; known names stay known."""
-        if self == wanted:
+        if self.matches(wanted):
             return wanted if self.known is None else self
         places = self.places_of(wanted)
         if self.known is None or places is None:
             return wanted
-        return wanted.with_known(tuple(self.known[j] for j in places))
+        return Names.of([self.known[j] for j in places])
 
     def not_in(self, other: Names) -> tuple[list[int], list[str]]:
         """Return the places of names that only we have, and names only others have.

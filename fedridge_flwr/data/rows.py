@@ -277,7 +277,9 @@ def named_block(X: Any) -> tuple[Any, Names | None]:
 
 def places_of(what: str, own: Names | None, wanted: Names | None) -> Any:
     """Return where the wanted columns are, or None where they are in order."""
-    if own is None or wanted is None or own == wanted:
+    if own is not None and wanted is None and own.are_other_positions:
+        raise ColumnNamesError(f"the columns of {what} are numbered in another order.")
+    if own is None or wanted is None or own.matches(wanted):
         return None
     places = own.places_of(wanted)
     if places is not None:

@@ -119,15 +119,9 @@ class Schema:
             )
         for noun in ("feature", "target"):
             ours, theirs = (getattr(s, f"{noun}s") for s in (self, other))
-            if None not in (ours, theirs) and ours != theirs:
+            if ours is not None and theirs is not None and not ours.matches(theirs):
                 return _name_difference(noun, ours, theirs)
         return None
-
-    def has_features_of(self, other: Schema) -> bool:
-        """Whether both know the names of their features, which are the same."""
-        ours, theirs = self.features, other.features
-        known = ours is not None and theirs is not None
-        return known and ours.sorted_hash == theirs.sorted_hash  # type: ignore[union-attr]
 
     @property
     def columns(self) -> Columns:
@@ -138,7 +132,7 @@ class Schema:
         """Return where the wanted columns are in [X Y]; there must be no map."""
         features, targets = (
             np.arange(width)
-            if ours is None or theirs is None or ours == theirs
+            if ours is None or theirs is None or ours.matches(theirs)
             else ours.places_of(theirs)
             for ours, theirs, width in (
                 (self.features, wanted.features, self.n_features),
@@ -200,7 +194,11 @@ def _arranged(ours: Names | None, wanted: Names | None) -> Names | None:
 
 
 def _better_known(ours: Names | None, theirs: Names | None) -> Names | None:
-    return theirs if ours is None or (ours == theirs and not ours.known) else ours
+    if ours is None or theirs is None:
+        return ours or theirs
+    # Names in clear have been compared with their hashes; an order alone may be a lie.
+    better = theirs.known is not None and ours.known is None
+    return theirs if better and ours.matches(theirs) else ours
 
 
 def _name_difference(noun: str, ours: Names, theirs: Names) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from .._text import counted
 from .._types import Array
 from ..data.names import Columns
 from ..data.schema import Schema
@@ -18,7 +17,7 @@ from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..linalg.blas import one_blas_thread
 from ..statistics.plain import PlainStatistics
-from .columns import Agreement, agree_on_columns
+from .columns import Agreement, agree_on_columns, reason_to_refuse
 from .settings import FitSettings
 
 _REFUSED = {
@@ -303,6 +302,7 @@ class Aggregate(Answers):
     def _total(self, sizes: Mapping[Schema, Any], agreed: Agreement) -> Any:
         """Return the total over the columns agreed on; the others are rejected."""
         totals, plain = [], []
+        self.unverified = []
         for (schema, form), group in self._groups.items():
             if schema in agreed.rejected:
                 self._reject_all(group, agreed.rejected[schema])
@@ -343,24 +343,9 @@ class Aggregate(Answers):
             return _REFUSED["rounded"]
         if part.form != "private" and not part.scale()[0] > 0:
             return "has no rows"
-        expected = settings.schema
-        if expected is None:
+        if settings.schema is None:
             return None
-        raw = schema.n_features_in
-        if raw is not None and raw != expected.n_features:
-            return (
-                f"has {counted(raw, 'feature')} where the server expects "
-                f"{expected.n_features}"
-            )
-        if schema.features is None and settings.unnamed == "refuse":
-            return (
-                "has no feature names (a bare array), so their order cannot be "
-                "compared with feature_names: return a data frame from load_data, or "
-                'set unnamed="accept"'
-            )
-        if schema.features is not None and not schema.has_features_of(expected):
-            return "has other feature names than the server"
-        return None
+        return reason_to_refuse(schema, settings)
 
     def _reject_all(self, group: _Group, reason: str) -> None:
         for client in group.clients:

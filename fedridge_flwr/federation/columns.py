@@ -57,12 +57,15 @@ def agree_on_columns(
     >>> list(found.rejected.values())
     ["has 'c' where 3 other clients have 'b'"]
     """
-    members = _majority(sizes, lambda schema: schema.unnamed)
+    liars = _liars(sizes)
+    honest = {s: size for s, size in sizes.items() if s not in liars} or sizes
+    members = _majority(honest, lambda schema: schema.unnamed)
     columns = next(iter(members)).unnamed
     accept = settings.unnamed == "accept"
     members = _same_names("feature", members, accept)
     # One target without a name is the only one there is.
-    members = _same_names("target", members, accept or columns.n_targets == 1)
+    several = columns.n_targets > 1
+    members = _same_names("target", members, accept or not several)
     expected = None if settings.schema is None else settings.schema.features
     columns = replace(
         columns,
@@ -71,18 +74,68 @@ def agree_on_columns(
     )
     found, clients = Agreement(columns), sum(n for n, _ in members.values())
     for schema in sizes:
-        if schema not in members:
+        if schema in liars and schema not in members:
+            found.rejected[schema] = (
+                "says that its columns are in another order than those of clients with "
+                "the same hash of their names"
+            )
+        elif schema not in members:
             found.rejected[schema] = _difference(
                 schema, columns, counted(clients, "other client")
             )
-        elif fixed_order and schema.mismatch(columns) is not None:
+        elif fixed_order and not _in_place(schema, columns, settings):
             found.rejected[schema] = (
                 "has its columns in another order, which cannot be changed "
                 f"{fixed_order}: give the server feature_names=, and clients rearrange "
                 "their rows by themselves"
             )
-        elif schema.features is None and columns.features is not None:
+        elif (schema.features is None and columns.features is not None) or (
+            schema.targets is None and columns.targets is not None and several
+        ):
             found.unverified.add(schema)
+    return found
+
+
+def reason_to_refuse(schema: Schema, settings: FitSettings) -> str | None:
+    """Return why columns cannot be those that the server expects, if it expects any."""
+    expected = settings.schema
+    if expected is None:
+        return None
+    raw = schema.n_features_in
+    if raw is not None and raw != expected.n_features:
+        return (
+            f"has {counted(raw, 'feature')} where the server expects "
+            f"{expected.n_features}"
+        )
+    if schema.features is None and settings.unnamed == "refuse":
+        return (
+            "has no feature names (a bare array), so their order cannot be compared "
+            "with feature_names: return a data frame from load_data, or set "
+            'unnamed="accept"'
+        )
+    names, wanted = schema.features, expected.features
+    if names is None or wanted is None or _alike(names, wanted):
+        return None
+    return "has other feature names than the server"
+
+
+def _liars(sizes: Sizes) -> set[Schema]:
+    """Return those who have the hash of others and another order, which cannot be."""
+    found = set()
+    for noun in ("feature", "target"):
+        claims: dict[str, dict[Names, int]] = {}
+        for schema, (clients, _) in sizes.items():
+            names = _names(schema, noun)
+            if names is not None and names.order:
+                votes = claims.setdefault(names.hash, {})
+                votes[names] = votes.get(names, 0) + clients
+        for schema in sizes:
+            names = _names(schema, noun)
+            if names is None or not names.order:
+                continue
+            others = [n for claim, n in claims[names.hash].items() if claim != names]
+            if others and claims[names.hash][names] <= max(others):
+                found.add(schema)
     return found
 
 
@@ -108,10 +161,14 @@ def _same_names(noun: str, sizes: Sizes, lenient: bool) -> Sizes:
         return _family(_names(schema, noun))
 
     named = {s: size for s, size in sizes.items() if family(s) is not None}
-    if not lenient or not named:
-        return _majority(sizes, family)
-    unnamed = {s: size for s, size in sizes.items() if s not in named}
-    return {**_majority(named, family), **unnamed}
+    best = _majority(named if lenient and named else sizes, family)
+    return {
+        schema: size
+        for schema, size in sizes.items()
+        if schema in best
+        or (lenient and schema not in named)
+        or any(_alike(_names(schema, noun), _names(s, noun)) for s in best)
+    }
 
 
 def _in_order(noun: str, sizes: Sizes) -> Names | None:
@@ -162,6 +219,20 @@ def _difference(own: Schema, usual: Schema, others: str) -> str:
                 "load_data (share_feature_names=True at the clients shows them here)"
             )
     return "has other columns"
+
+
+def _alike(ours: Names | None, theirs: Names | None) -> bool:
+    """Whether both are the same names, in any order."""
+    if ours is None or theirs is None:
+        return ours is theirs
+    return ours.sorted_hash == theirs.sorted_hash or ours.matches(theirs)
+
+
+def _in_place(schema: Schema, columns: Schema, settings: FitSettings) -> bool:
+    """Whether nothing has to be rearranged that cannot be: a map leaves y alone."""
+    if settings.privacy is None:
+        schema = replace(schema, targets=columns.targets)
+    return schema.mismatch(columns) is None
 
 
 def _family(names: Names | None) -> str | None:

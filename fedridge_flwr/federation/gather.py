@@ -12,7 +12,7 @@ from ..errors import FedRidgeError, NotEnoughClientsError
 from ..features import FeatureMap
 from ..regression.model import RidgeModel
 from .aggregate import Aggregate, Answers
-from .columns import Agreement, agree_on_columns
+from .columns import Agreement, agree_on_columns, reason_to_refuse
 from .requests import AskColumns, Request
 from .round import Round
 from .screening.outliers import FEWEST, TOO_FEW
@@ -31,6 +31,10 @@ class ColumnAnswers(Answers):
 
     def agree(self, settings: FitSettings) -> None:
         """Reject columns that are not those of most; bring the rest into one order."""
+        for client, part in list(self.parts.items()):
+            reason = reason_to_refuse(part.schema, settings)
+            if reason is not None:
+                self.reject(client, reason)
         sizes: dict[Schema, tuple[int, int]] = {}
         for part in self.parts.values():
             clients, rows = sizes.get(part.schema, (0, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 def fitted_estimator(model: RidgeModel) -> Ridge | Pipeline:
     """Return a Ridge with these coefficients, behind the feature map if any."""
+    if model.features is not None and model.features.known is None:
+        warnings.warn(
+            "the model knows the hashes of its column names only, and scikit-learn "
+            "takes columns by position, in the order of the fit: use model.predict, or "
+            "share_feature_names=True at the clients.",
+            UserWarning,
+            stacklevel=3,
+        )
     if model.feature_map is None:
         return _ridge(model)
     from sklearn.pipeline import Pipeline

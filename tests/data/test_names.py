@@ -51,7 +51,8 @@ def test_other_names_have_no_places():
 
 def test_one_hash_alone_is_taken_for_that_of_sorted_names():
     older = Names(hash_names(["b", "a"]))  # as 0.1.0 sends it
-    assert older == Names.of(["b", "a"])
+    assert older.matches(Names.of(["b", "a"]))
+    assert not older.matches(Names.of(["a", "b"]))
     assert older.places_of(Names.of(["a", "b"])) is None
     assert Names(hash_names(["a", "b"])).places_of(Names.of("ba")).tolist() == [1, 0]
 

@@ -23,6 +23,7 @@ from fedridge_flwr import (
     RidgeModel,
     ridge_client_app,
 )
+from fedridge_flwr.data.names import Names
 from fedridge_flwr.flower.exchange import message_bytes
 
 pl = pytest.importorskip("polars")
@@ -274,3 +275,102 @@ def test_an_upload_of_100_columns_stays_within_43_000_bytes():
     fit(strategy, InProcessGrid([handler]))
     assert strategy.model_.features.order
     assert 42_500 < sizes[0] <= 43_000
+
+
+# ---- clients that lie about their columns --------------------------------------------
+
+
+def with_liar(parts: list[Any], lies: dict[str, Any], **options: Any) -> Any:
+    """Fit with a first client whose answers say something else about its columns."""
+    app = ridge_client_app(lambda context: parts[context.node_config["partition-id"]])
+
+    def node(k: int) -> Any:
+        context = node_context(k, len(parts))
+
+        def handler(message: Any) -> Any:
+            reply = app(message, context)
+            if k == 0:
+                reply.content["config"].update(lies)
+            return reply
+
+        return handler
+
+    strategy = FedRidge(min_available_nodes=len(parts), **options)
+    return fit(strategy, InProcessGrid([node(k) for k in range(len(parts))]))
+
+
+@pytest.mark.parametrize("mode", ["oneshot", "auto", "refine"])
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {"feature-order": bytes([2, 1, 0])},
+        {"feature-set-hash": "0" * 32},
+        {"feature-hash": "1" * 32, "feature-order": bytes([2, 1, 0])},
+        {"feature-hash": Names.of("abc").hash},
+        {"feature-order": bytes([0, 1, 2])},
+        {"feature-order": bytes(range(200))},
+    ],
+)
+@pytest.mark.parametrize("orders", ["cab cab cab abc abc", "cab cab cab cab cab"])
+def test_who_lies_about_its_columns_changes_nobody_elses(lies, orders, mode):
+    parts = [site(k, order) for k, order in enumerate(orders.split())]
+    strategy = with_liar(parts, lies, mode=mode)
+    report, model = strategy.report_, strategy.model_
+    assert set(report.participants) >= {"1001", "1002", "1003", "1004"}
+    X = site(9)[0]
+    first = model.predict(X)
+    for order in ("cab", "bca"):
+        np.testing.assert_allclose(model.predict(X[list(order)]), first, rtol=1e-12)
+    if "1000" in report.failures:
+        expected = pooled(clients=range(1, 5)).predict(X)
+        np.testing.assert_allclose(first, expected, rtol=1e-9)
+    else:  # it can lie about its own rows only, as if these were others
+        assert lies.keys() == {"feature-hash", "feature-order"}
+
+
+def test_names_that_the_server_expects_are_compared_before_a_map_is_made():
+    parts = [site(0), site(1)]
+    strategy = with_liar(
+        parts,
+        {"feature-hash": "1" * 32},
+        feature_map="standardize",
+        feature_names=list("abc"),
+    )
+    assert strategy.report_.failures == {
+        "1000": "has other feature names than the server"
+    }
+
+
+def test_targets_are_rearranged_behind_a_map_too():
+    def targets(k: int, order: str) -> pd.DataFrame:
+        columns = {"u": site(k)[1], "v": site(k)[0].a, "w": site(k)[0].b}
+        return pd.DataFrame(columns)[list(order)]
+
+    orders = ["uvw", "uvw", "wuv", "vwu", "uvw"]
+    parts = [(site(k)[0], targets(k, order)) for k, order in enumerate(orders)]
+    options = {"feature_map": "polynomial 2"}
+    found = fitted(parts, **options)
+    same = fitted([(site(k)[0], targets(k, "uvw")) for k in range(5)], **options)
+    assert found.report_.failures == {}
+    np.testing.assert_allclose(found.model_.coef_, same.model_.coef_, atol=1e-9)
+
+
+def test_bare_targets_that_are_accepted_are_listed():
+    parts = [(site(k)[0], pd.DataFrame({"u": site(k)[1], "v": 1.0})) for k in range(4)]
+    parts[2] = (parts[2][0], parts[2][1].to_numpy())
+    refused = fitted(parts)
+    assert "no target names" in refused.report_.failures["1002"]
+    accepted = fitted(parts, unnamed="accept")
+    assert accepted.report_.unverified == ["1002"]
+
+
+def test_positions_in_another_order_and_scikit_learn_without_names_are_minded():
+    bare = [(site(k)[0].to_numpy(), site(k)[1]) for k in range(3)]
+    numbered = pd.DataFrame(bare[0][0])
+    model = fitted(bare).model_
+    np.testing.assert_array_equal(model.predict(numbered), model.predict(bare[0][0]))
+    with pytest.raises(ValueError, match="numbered in another order"):
+        model.predict(numbered[[2, 0, 1]])
+    hashed = fitted([site(k) for k in range(3)]).model_
+    with pytest.warns(UserWarning, match="hashes of its column names only"):
+        hashed.to_sklearn()

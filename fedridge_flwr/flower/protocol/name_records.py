@@ -58,11 +58,11 @@ def _read_names(
     digest = read_digest(fields, in_order)
     if digest is None:
         return None if known is None else Names.of(known)
-    found = Names(
-        digest,
-        read_digest(fields, sorted_hash) or digest,
-        _read_order(fields.get(order)),
-    )
+    places = _read_order(fields.get(order))
+    of_sorted = read_digest(fields, sorted_hash) or digest
+    if (of_sorted == digest) != (places == tuple(range(len(places)))):
+        raise ProtocolError("the order of the columns does not fit their hashes.")
+    found = Names(digest, of_sorted, places)
     try:
         return found.with_known(known)
     except StatisticsError as error:
