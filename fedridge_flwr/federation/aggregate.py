@@ -198,14 +198,17 @@ class Aggregate(Answers):
         """Add one contribution; one that cannot be used becomes a failure."""
         if not self._is_first(client):
             return
-        if part.form != "private":
-            self._rows[client] = part.count
         reason = self._reason_to_refuse(part)
+        scale = None
+        if part.form != "private":
+            self._rows[client], scale = part.count, part.scale()
+            if reason is None and not scale[0] > 0:
+                reason = "has no rows"
         if reason is not None:
             self.failures[client] = reason
             return
-        if self.settings.screens:
-            weight, means, squares = part.scale()
+        if self.settings.screens and scale is not None:
+            weight, means, squares = scale
             # Copies: a view would keep the whole message alive.
             own = None if means is None else means.copy()
             self.scales[client] = weight, own, squares.copy()
@@ -341,8 +344,6 @@ class Aggregate(Answers):
             return _REFUSED["plain"]
         if part.rounding and settings.wire_dtype != "float32":
             return _REFUSED["rounded"]
-        if part.form != "private" and not part.scale()[0] > 0:
-            return "has no rows"
         if settings.schema is None:
             return None
         return reason_to_refuse(schema, settings)

@@ -33,7 +33,7 @@ def chosen(kind: Any, cv: str, noise: float, **settings: Any) -> Any:
     app = ridge_client_app(
         lambda context: rows_of(context.node_config["partition-id"], noise)
     )
-    strategy = kind(alphas="auto", cv=cv, **settings)
+    strategy = kind(alphas="auto", cv=cv, min_available_nodes=K, **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClampedLossWarning)
         return fit(strategy, InProcessGrid.of_app(app, K)).selection_
