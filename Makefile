@@ -109,7 +109,8 @@ test-deployment: $(READY)
 	$(BIN)/python -m pytest -m "deployment and not soak" tests/deployment
 
 soak: $(READY)
-	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py
+	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py \
+	  tests/project/test_examples.py
 
 soak-deployment: $(READY)
 	$(BIN)/python -m pytest -m soak -s tests/deployment/test_soak_deployment.py

@@ -209,7 +209,7 @@ def check(case: Case) -> None:
         )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_a_table_unlike_the_others_is_right_or_named(case: Case) -> None:
     check(case)

@@ -224,6 +224,7 @@ def test_after_is_the_pooled_ridge_in_one_round(
     assert "clients     5 in, 0 out" in after.output
 
 
+@pytest.mark.slow  # by `make soak`
 @pytest.mark.superlink
 @pytest.mark.parametrize("api", ["numpyclient"])  # other tests run the message API
 def test_flwr_run_prints_the_pooled_ridge(api: str, superlink: LocalSuperLink) -> None:
