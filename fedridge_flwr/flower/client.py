@@ -98,8 +98,8 @@ def ridge_client_app(
         With fewer rows, weights of zero not counted, the client declines: the
         statistics of one row are the row.
     share_feature_names : bool
-        Send column names in clear and not only their hash. Errors name columns by
-        number unless this is set.
+        Send the names of columns and targets in clear, and not only hashes and their
+        order. Errors name columns by number unless this is set.
     feature_maps : sequence of FeatureMap, optional
         The only maps that this client lets its rows go through, whatever the numbers
         that stand for ``gamma="scale"`` and the like; an empty one allows none. By

@@ -94,7 +94,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
     on_fit_config_fn, on_evaluate_config_fn : callable, optional
         Given the round, return configuration sent along to the clients.
     feature_names : sequence of str, optional
-        The schema every client must have, where the server knows it.
+        Names that the columns of every client must have, in any order.
     alphas, cv, one_standard_error
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds

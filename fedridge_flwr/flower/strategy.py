@@ -68,7 +68,8 @@ class FedRidge(StrategyBase, Strategy):
         Nodes to wait for. Without it, `start` waits until their number is stable, that
         is has not changed for three seconds.
     feature_names : sequence of str, optional
-        The schema every client must have, where the server knows it.
+        Names that the columns of every client must have, where the server knows them.
+        Clients that have them in another order rearrange their rows.
     alphas : sequence of float or "auto", optional
         Candidates to choose alpha from, instead of `alpha`; "auto" where only `cv` is
         given.
@@ -99,7 +100,7 @@ class FedRidge(StrategyBase, Strategy):
         "oneshot" while the statistics are within `max_bytes`, else "refine", or "cg"
         beyond 25,819 features.
     tol : float
-        Estimated relative error at which "refine" and "cg" stop.
+        Relative residual at which "refine" and "cg" stop.
     max_rounds : int
         Rounds after which they stop in any case, with a warning.
     max_bytes : int

@@ -110,7 +110,7 @@ class ConjugateSteps:
 
     @property
     def estimates(self) -> list[float]:
-        """Estimated relative error of each target."""
+        """Relative residual of each target, by which it ends."""
         return list(map(float, self._estimates()))
 
     @property
