@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak \
+  bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
   soak-deployment \
   record-faults audit fuzz poisoning security readme docs docs-links wheel clean
 
@@ -18,6 +18,7 @@ help:
 	@echo "make test       lint, types, import contract, tests"
 	@echo "make deploy-demo       a deployment with TLS on this machine, next to FedAvg"
 	@echo "make test-deployment   crashes, strangers and restarts in such a deployment"
+	@echo "make test-tables       tables of files, also the large ones of ../shared/data"
 	@echo "make experiments       the paper's experiments in a reduced size, minutes"
 	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
 	@echo "make report     tables, figures and REPORT.md again from simulations/results"
@@ -84,13 +85,18 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# What takes both cores goes alone, after all that takes one.
-WHOLE_MACHINE := (ray or superlink or deployment)
+# What starts other processes, and mostly waits for them, goes after all that computes.
+STARTS_PROCESSES := (ray or superlink or deployment)
 PYTEST := $(BIN)/python -m pytest --durations=25
 
 check: $(READY)
-	$(PYTEST) -n 2 --dist loadfile -m "not slow and not $(WHOLE_MACHINE)"
-	$(PYTEST) -m "not slow and $(WHOLE_MACHINE)"
+	OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadfile \
+	  -m "not slow and not $(STARTS_PROCESSES)"
+	$(MAKE) --jobs 3 $(filter --output-sync,$(.FEATURES:%=--%)) \
+	  check-ray check-superlink check-deployment
+
+check-%: $(READY)
+	$(PYTEST) -m "not slow and $*"
 
 BENCHMARKS := PYTHONPATH=benchmarks $(BIN)/python -m fedridge_benchmarks
 
@@ -108,9 +114,12 @@ deploy-demo: $(READY)
 test-deployment: $(READY)
 	$(BIN)/python -m pytest -m "deployment and not soak" tests/deployment
 
+test-tables: $(READY)
+	$(BIN)/python -m pytest tests/whole/test_real_tables.py tests/data tests/flower/test_table_requests.py
+
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py \
-	  tests/project/test_examples.py
+	  tests/project/test_examples.py tests/regression/test_coverage.py
 
 soak-deployment: $(READY)
 	$(BIN)/python -m pytest -m soak -s tests/deployment/test_soak_deployment.py

@@ -8,6 +8,9 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from .data.formula import TableFormula
+from .data.sources import TableFile
+from .data.table_options import TableOptions
 from .errors import (
     DataError,
     FedRidgeError,
@@ -15,6 +18,7 @@ from .errors import (
     IncompleteFitError,
     NotConvergedWarning,
     NotEnoughClientsError,
+    PolicyError,
     PrivacyError,
     PrivacyWarning,
     ProtocolError,
@@ -29,6 +33,8 @@ from .features import (
     RandomFourierFeatures,
     Standardize,
 )
+from .federation.disclosure import SitePolicy
+from .federation.read_table import read_table
 from .federation.recommend import Recommendation, recommend
 from .federation.report import FitReport
 from .privacy import (
@@ -41,6 +47,7 @@ from .privacy import (
 )
 from .regression.alpha_grid import UnlikeScalesWarning
 from .regression.alpha_selection import AlphaSelection, GridEdgeWarning, select_alpha
+from .regression.inference import FewSitesWarning, Inference, infer
 from .regression.leave_client_out import ClampedLossWarning
 from .regression.model import RidgeModel
 from .regression.solve import solve, solve_path
@@ -48,7 +55,13 @@ from .statistics.plain import PlainStatistics
 from .statistics.sufficient import SufficientStatistics
 
 if TYPE_CHECKING:
-    from .flower import FedRidge, LegacyFedRidge, RidgeClient, ridge_client_app
+    from .flower import (
+        FedRidge,
+        LegacyFedRidge,
+        RidgeClient,
+        ridge_client_app,
+        table_client_app,
+    )
 
 __all__ = [
     "AlphaSelection",
@@ -58,16 +71,19 @@ __all__ = [
     "FeatureMap",
     "FedRidge",
     "FedRidgeError",
+    "FewSitesWarning",
     "FitReport",
     "GaussianProjection",
     "GridEdgeWarning",
     "IllConditionedWarning",
     "IncompleteFitError",
+    "Inference",
     "LegacyFedRidge",
     "NeuralTangentFeatures",
     "NotConvergedWarning",
     "NotEnoughClientsError",
     "PlainStatistics",
+    "PolicyError",
     "PolynomialMap",
     "PrivacyError",
     "PrivacyLedger",
@@ -81,20 +97,33 @@ __all__ = [
     "RidgeClient",
     "RidgeModel",
     "SingularSystemError",
+    "SitePolicy",
     "Standardize",
     "StatisticsError",
     "SufficientStatistics",
+    "TableFile",
+    "TableFormula",
+    "TableOptions",
     "UnlikeScalesWarning",
+    "infer",
+    "read_table",
     "recommend",
     "ridge_client_app",
     "select_alpha",
     "solve",
     "solve_path",
     "solve_private",
+    "table_client_app",
 ]
 
 # The core is useful without Flower, and Flower takes a second to import.
-_FROM_FLOWER = {"FedRidge", "LegacyFedRidge", "RidgeClient", "ridge_client_app"}
+_FROM_FLOWER = {
+    "FedRidge",
+    "LegacyFedRidge",
+    "RidgeClient",
+    "ridge_client_app",
+    "table_client_app",
+}
 
 try:
     __version__ = version("fedridge-flwr")

@@ -23,7 +23,7 @@ def check_whole(
     name: str,
     value: Any,
     smallest: int = 1,
-    largest: int | None = None,
+    largest: float = math.inf,
     error: type[FedRidgeError] = FedRidgeError,
 ) -> int:
     """Return a whole number from `smallest` to `largest` as an int.
@@ -39,14 +39,10 @@ def check_whole(
         number = None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
         number = None
-    if (
-        number is None
-        or number < smallest
-        or (largest is not None and number > largest)
-    ):
-        limits = f"of at least {smallest}"
-        if largest is not None:
-            limits = f"from {smallest} to {largest}"
+    if number is None or not smallest <= number <= largest:
+        limits = f"from {smallest} to {largest}"
+        if largest == math.inf:
+            limits = f"of at least {smallest}"
         raise must_be(name, f"a whole number {limits}", value, error)
     return number
 
@@ -103,9 +99,7 @@ def check_positive(
     return number
 
 
-def check_fraction(
-    name: str, value: Any, error: type[FedRidgeError] = FedRidgeError
-) -> float:
+def check_fraction(name: str, value: Any) -> float:
     """Return a number between 0 and 1 as a float; both are allowed.
 
     Examples
@@ -115,7 +109,7 @@ def check_fraction(
     """
     number = as_number(value)
     if not 0.0 <= number <= 1.0:
-        raise must_be(name, "between 0 and 1", value, error)
+        raise must_be(name, "between 0 and 1", value)
     return number
 
 

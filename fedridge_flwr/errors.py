@@ -11,6 +11,7 @@ __all__ = [
     "MissingBoundError",
     "NotConvergedWarning",
     "NotEnoughClientsError",
+    "PolicyError",
     "PrivacyError",
     "PrivacyWarning",
     "ProtocolError",
@@ -95,7 +96,7 @@ class DataError(FedRidgeError):
 class ColumnNamesError(DataError):
     """Columns that are not those agreed on, by their names alone.
 
-    Names are no data: a client tells this also where it tells nothing of its rows.
+    Names are not data: a client reports this even where it reports nothing of its rows.
     """
 
 
@@ -198,6 +199,24 @@ class IncompleteFitError(FedRidgeError):
     ... except IncompleteFitError as error:
     ...     print(error)
     MODEL OF 2 OF 3 CLIENTS, 440 ROWS: client site-a: no answer within 60 s
+    """
+
+
+class PolicyError(FedRidgeError):
+    """A site policy that is not valid, or a request that it does not allow.
+
+    The message says which rule, what was found and what was required. It is for the
+    site's own log: the server is told "declined by site policy." and no more.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import PolicyError, RidgeClient, SitePolicy
+    >>> client = RidgeClient([[1.0]] * 4, [2.0] * 4, site_policy=SitePolicy(min_rows=5))
+    >>> try:
+    ...     client.fit([], {})
+    ... except PolicyError as error:
+    ...     print(error)
+    declined by site policy: min_rows=5, but there are 4.
     """
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,6 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif _starts_ray(item):
             item.add_marker(pytest.mark.ray)
     items.sort(key=lambda item: not _starts_ray(item))
+
+
+def pytest_collection_finish() -> None:
+    """Keep garbage collections, which Flower asks for, from looking at every test."""
+    gc.freeze()
 
 
 def _starts_ray(item: pytest.Item) -> bool:
@@ -70,6 +77,33 @@ def superlink() -> Iterator[LocalSuperLink]:
 
     with local_superlink() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def nodes_come_at_once(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits to see whether more nodes connect, except where they may."""
+    from clocks import Clock
+
+    from fedridge_flwr.flower.exchange import wait_for_nodes
+
+    if request.node.get_closest_marker("ray") is None:
+        clock = Clock()
+        monkeypatch.setitem(wait_for_nodes.__kwdefaults__, "clock", clock)
+        monkeypatch.setitem(wait_for_nodes.__kwdefaults__, "sleep", clock.sleep)
+
+
+@pytest.fixture
+def work_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who is silent is late, however slow the machine is."""
+    from clocks import Clock
+
+    from fedridge_flwr.flower import exchange
+
+    clock = Clock()
+    own = SimpleNamespace(monotonic=clock, sleep=clock.sleep)
+    monkeypatch.setattr(exchange, "time", own)
 
 
 @pytest.fixture(scope="session")

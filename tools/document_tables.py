@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,33 @@ def _size(size: float, in_bytes: bool) -> str:
 def _versions(found: dict[str, Any]) -> str:
     told = ", ".join(f"{name} {v}" for name, v in found["versions"].items())
     return f"Python {found['python']}, {told}."
+
+
+def spoiled_tables() -> str:
+    """Return what every spoiled table of the tests gives."""
+    sys.path.insert(0, str(ROOT / "tests" / "data"))
+    from spoiled import spoiled_table
+
+    return str(spoiled_table())
+
+
+def readers_table() -> str:
+    """Return what `tools/time_readers.py` measured."""
+    found = json.loads((DEPLOYED / "readers.json").read_text("utf-8"))
+    versions = found.pop("versions")
+    rows = []
+    for file, runs in found.items():
+        best = min(run["cpu_seconds"] for run in runs)
+        rows += [
+            [
+                file,
+                run["reader"],
+                f"{run['cpu_seconds']:.1f}",
+                f"{run['cpu_seconds'] / best:.1f}",
+                f"{run['peak_mb']:,}",
+            ]
+            for run in runs
+        ]
+    heads = ["file", "reader", "CPU seconds", "ratio to the best", "peak memory, MB"]
+    shown = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return f"{text_table(heads, rows, 2)}\n\nMeasured with {shown}."

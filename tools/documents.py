@@ -20,6 +20,7 @@ from migrations import migration_diff
 
 EXPERIMENTS, DEPLOYED = "simulations/results", "docs/results"
 BENCHMARKS = "benchmarks/results"
+SPOILED = "docs/reference/spoiled-tables.md"
 HIGH_DIMENSION = "docs/explanation/high-dimension.md"
 
 PAGES = [
@@ -108,6 +109,8 @@ PLACES = [
         "docs/reference/benchmarks.md",
         lambda: tables.benchmark_table(short=False),
     ),
+    Place("spoiled tables", "tests/data/spoiled.py", SPOILED, tables.spoiled_tables),
+    Place("readers", DEPLOYED, SPOILED, tables.readers_table),
     Place("faults", DEPLOYED, "docs/reference/faults.md", tables.faults_table),
     Place("soak", DEPLOYED, "docs/reference/faults.md", tables.soak_table),
 ]

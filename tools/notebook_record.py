@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 RECORD = NOTEBOOKS / "executed.sha256"
 PACKAGE = "fedridge_flwr"
-PUBLIC = ("", ".errors", ".features", ".flower", ".privacy")
+PUBLIC = ("", ".errors", ".features", ".flower", ".privacy", ".regression")
 PINNED = ("flwr", "matplotlib", "numpy", "ray", "scikit-learn", "scipy")
 
 

@@ -24,9 +24,8 @@ from fedridge_flwr.app.processes import (
     exit_on_signals,
     flower_environment,
     free_ports,
-    refuse_unfinished,
+    run_to_its_end,
     stop_processes,
-    stream,
     tool,
     wait_until_healthy,
 )
@@ -193,34 +192,39 @@ class Federation:
     ) -> Finished:
         """Run an app to its end and return what it printed, and how long it took.
 
+        A run whose end Flower lost is run once more.
+
         Raises
         ------
         FedRidgeError
             If Flower refuses the run or the app does not finish well.
         """
         began = time.perf_counter()
-        output = stream(
+        output = run_to_its_end(
             [*self._run_command(app, run_config), "--stream"],
             self.environment,
             timeout,
             echo,
+            self._last_run,
         )
-        seconds = time.perf_counter() - began
-        refuse_unfinished(self.status(), output)
-        return Finished(output, seconds)
+        return Finished(output, time.perf_counter() - began)
 
     def submit(self, app: Path, run_config: Mapping[str, object] | None = None) -> str:
         """Start a run and return its id at once."""
         command = [*self._run_command(app, run_config)[1:]]
         return str(self.flwr(*command)["run-id"])
 
-    def status(self, run_id: str | None = None) -> str:
-        """Return how a run, or the last one, is doing."""
+    def status(self, run_id: str) -> str:
+        """Return how a run is doing."""
         return str(self._listed(run_id).get("status", "unknown"))
 
     def details(self, run_id: str) -> str:
         """Return what Flower says about the status of a run."""
         return str(self._listed(run_id).get("status-details", ""))
+
+    def _last_run(self) -> tuple[str, str]:
+        last = self._listed(None)
+        return str(last.get("status", "unknown")), str(last.get("status-details", ""))
 
     def _listed(self, run_id: str | None) -> dict[str, Any]:
         for run in self.flwr("list", _CONNECTION)["runs"]:
@@ -237,7 +241,7 @@ class Federation:
                 return status
             if time.monotonic() >= deadline:
                 raise FedRidgeError(f"run {run_id} is {status!r} after {timeout:g} s.")
-            time.sleep(0.5)
+            time.sleep(2.0)  # `flwr list` costs a second of a core
 
     def _run_command(
         self, app: Path, run_config: Mapping[str, object] | None

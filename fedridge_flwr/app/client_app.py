@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from ..flower import ridge_client_app
+from ..flower import ridge_client_app, table_client_app
 from ..flower.protocol.array_records import array_record
 from ..flower.protocol.request_records import PROTOCOL_KEY
 from .descent import gradient_steps
@@ -32,9 +32,19 @@ def load_eval_data(context: Context) -> tuple[Any, Any]:
     return rows.X_test, rows.y_test
 
 
-_ridge = ridge_client_app(load_data, load_eval_data, min_rows=MIN_ROWS)
+_rows_app = ridge_client_app(load_data, load_eval_data, min_rows=MIN_ROWS)
+_table_app = table_client_app(min_rows=MIN_ROWS)
 
 app = ClientApp()
+
+
+def _ridge(message: Message, context: Context) -> Message:
+    """Answer by the rows of a data set, or by the table of this site."""
+    return (_table_app if _has_table(context) else _rows_app)(message, context)
+
+
+def _has_table(context: Context) -> bool:
+    return read_settings(context.run_config).table_formula() is not None
 
 
 @app.train()
@@ -67,6 +77,8 @@ def evaluate(message: Message, context: Context) -> Message:
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Answer at once, after loading the rows: a warm-up before times are taken."""
+    """Describe the table of this site, or load the rows: a warm-up before a fit."""
+    if _has_table(context):
+        return _ridge(message, context)
     _rows(context)
     return Message(RecordDict(), reply_to=message)

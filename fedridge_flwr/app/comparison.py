@@ -52,12 +52,12 @@ def warm_up(grid: Grid) -> None:
         pass
 
 
-def run_oneshot(strategy: FedRidge, grid: Grid, rows: ClientRows | None = None) -> Run:
+def run_oneshot(strategy: FedRidge, grid: Grid, rows: ClientRows) -> Run:
     """Run the one round, or the rounds of a refinement."""
     counting, began = CountingGrid(grid), time.perf_counter()
     strategy.start(counting, timeout=_TIMEOUT)
     seconds = time.perf_counter() - began
-    mse = [] if rows is None else [test_error(strategy.model_, rows)]
+    mse = [test_error(strategy.model_, rows)]
     up, down = counting.bytes_up, counting.bytes_down
     what = _what_it_was(strategy.report_)
     return Run(*what, strategy.model_, up, down, seconds, mse, [up + down])
@@ -117,7 +117,7 @@ def _strategy(name: str, n_clients: int) -> Strategy:
 def pooled_ridge(
     settings: AppSettings, rows: ClientRows, feature_map: FeatureMap | None = None
 ) -> Run:
-    """Run scikit-learn's Ridge on the pooled rows: what everybody is held against."""
+    """Run scikit-learn's Ridge on the pooled rows, the reference of all methods."""
     from sklearn.linear_model import Ridge
 
     began = time.perf_counter()

@@ -11,7 +11,6 @@ import ipaddress
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -26,26 +25,22 @@ _PEM = serialization.Encoding.PEM
 _Key = ec.EllipticCurvePrivateKey
 
 
-@dataclass(frozen=True)
 class Credentials:
-    """Where everything is: what the SuperLink shows, and what everybody trusts."""
+    """Where everything is: what the SuperLink shows, and what everybody trusts.
 
-    folder: Path
+    Attributes
+    ----------
+    authority : Path
+        The certificate that everybody gets; not a secret.
+    certificate, key : Path
+        The SuperLink's certificate and private key.
+    """
 
-    @property
-    def authority(self) -> Path:
-        """The certificate that everybody gets; not a secret."""
-        return self.folder / "ca.crt"
-
-    @property
-    def certificate(self) -> Path:
-        """The SuperLink's certificate."""
-        return self.folder / "superlink.crt"
-
-    @property
-    def key(self) -> Path:
-        """The SuperLink's private key."""
-        return self.folder / "superlink.key"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = folder / "ca.crt"
+        self.certificate = folder / "superlink.crt"
+        self.key = folder / "superlink.key"
 
     def node_key(self, name: str) -> Path:
         """Return the private key of a SuperNode; the public one ends with .pub."""

@@ -52,12 +52,11 @@ def gradient_steps(
     return current
 
 
-def curvature(X: Array, *, fit_intercept: bool = True) -> float:
-    """Return L, the largest curvature of a client's loss: 1/L is a safe step."""
+def curvature(X: Array) -> float:
+    """Return L, the largest curvature of the loss of a client: 1/L is a safe step."""
     if not len(X):
         return 0.0
-    if fit_intercept:
-        X = np.column_stack([X, np.ones(len(X))])
+    X = np.column_stack([X, np.ones(len(X))])
     return float(np.linalg.norm(X, 2) ** 2 / len(X))
 
 

@@ -36,35 +36,21 @@ class LocalSuperLink:
     ) -> str:
         """Run an app to its end and return what it printed.
 
-        A run whose end Flower lost is run once more: what it had done cannot be told
-        from outside, so it counts for nothing.
+        A run whose end Flower lost is run once more.
 
         Raises
         ------
         FedRidgeError
             If Flower refuses the run or the app does not finish well.
         """
-        command = [
-            *(
-                processes.tool("flwr"),
-                "run",
-                str(app),
-                "--stream",
-                "--federation-config",
-            ),
-            f"num-supernodes={num_supernodes} client-resources-num-cpus=1",
-        ]
+        size = f"num-supernodes={num_supernodes} client-resources-num-cpus=1"
+        command = [processes.tool("flwr"), "run", str(app), "--stream"]
+        command += ["--federation-config", size]
         if run_config:
             command += ["--run-config", toml_pairs(run_config)]
-        output = processes.stream(command, self.environment, timeout, echo)
-        status, details = self._last_run()
-        if details == processes.END_LOST:
-            if echo:
-                print("Flower lost the end of the run; once more.", flush=True)
-            output = processes.stream(command, self.environment, timeout, echo)
-            status, details = self._last_run()
-        processes.refuse_unfinished(status, output)
-        return output
+        return processes.run_to_its_end(
+            command, self.environment, timeout, echo, self._last_run
+        )
 
     def _last_run(self) -> tuple[str, str]:
         listed = subprocess.run(  # noqa: S603 - a list of arguments, no shell

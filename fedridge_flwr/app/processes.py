@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ..errors import FedRidgeError
 
-# The process of a run tells its end once, without a second try, and kills itself five
+# The process of a run reports its end once, without a retry, and kills itself five
 # seconds after the app returned. On a busy machine the SuperLink may not have heard it
 # by then; a minute later it calls the run failed, for this reason.
 END_LOST = "No heartbeat received from the task"
@@ -47,7 +47,7 @@ def tool(name: str) -> str:
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports of the loopback device that nobody listens at."""
+    """Return free ports of the loopback device."""
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:
@@ -113,6 +113,38 @@ def stream(
     return "".join(lines)
 
 
+def run_to_its_end(
+    command: list[str],
+    environment: Mapping[str, str],
+    timeout: float,
+    echo: bool,
+    last_run: Callable[[], tuple[str, str]],
+) -> str:
+    """Return what ``flwr run`` printed, if the run ended well.
+
+    A run whose end Flower lost is run once more: what it had done cannot be told from
+    outside, so it counts for nothing. `last_run` returns the status of the last run,
+    and what Flower says about it.
+
+    Raises
+    ------
+    FedRidgeError
+        If Flower refuses the run or the app does not finish well.
+    """
+    output = stream(command, environment, timeout, echo)
+    status, details = last_run()
+    if details == END_LOST:
+        if echo:
+            print("Flower lost the end of the run; once more.", flush=True)
+        output = stream(command, environment, timeout, echo)
+        status, _ = last_run()
+    if status != "finished:completed":
+        telling = [line for line in output.splitlines() if "Error" in line]
+        why = f"Last error: {telling[-1].strip()}" if telling else output[-2000:]
+        raise FedRidgeError(f"the run ended as {status!r}. {why}")
+    return output
+
+
 def wait_until_healthy(
     process: subprocess.Popen[bytes],
     port: int,
@@ -132,10 +164,10 @@ def wait_until_healthy(
 
 def _is_healthy(port: int, context: ssl.SSLContext | None) -> bool:
     # Not urllib, which would ask the proxy of the environment.
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     if context is not None:
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", port, timeout=10, context=context
+            "127.0.0.1", port, timeout=60, context=context
         )
     with contextlib.closing(connection):
         try:
@@ -155,7 +187,7 @@ def stop_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         for kind in (signal.SIGCONT, signal.SIGTERM):
             for process in processes:
                 _signal_group(process, kind)
-        deadline = time.monotonic() + 15.0
+        deadline = time.monotonic() + 60.0
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(deadline - time.monotonic(), 0.0))
@@ -165,14 +197,6 @@ def stop_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
             _signal_group(process, signal.SIGKILL)
         for process in processes:
             process.wait()
-
-
-def refuse_unfinished(status: str, output: str) -> None:
-    """Raise what went wrong in a run whose status says that something did."""
-    if status != "finished:completed":
-        telling = [line for line in output.splitlines() if "Error" in line]
-        why = f"Last error: {telling[-1].strip()}" if telling else output[-2000:]
-        raise FedRidgeError(f"the run ended as {status!r}. {why}")
 
 
 def _signal_group(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from .._checks import as_number, check_choice, check_flag, check_whole, must_be
+from ..data.formula import MISSING, TableFormula, formula_of
+from ..data.site_files import SiteFile, find_site_files
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..federation.requests import MODES
@@ -22,6 +24,7 @@ _CHOICES = {
     "wire_dtype": WIRE_DTYPES,
     "mode": MODES,
     "screen": SCREENS,
+    "missing": MISSING,
 }
 
 
@@ -30,6 +33,16 @@ class AppSettings:
     """Settings of one run; see `[tool.flwr.app.config]` in pyproject.toml."""
 
     dataset: str = "diabetes"
+    data: str = ""
+    formula: str = ""
+    target: str = ""
+    features: str = ""
+    categorical: str = ""
+    levels: str = ""
+    missing: str = "drop"
+    weights: str = ""
+    client_column: str = ""
+    table: str = ""
     alpha: float = 1.0
     alphas: str = ""
     cv: str = ""
@@ -38,6 +51,7 @@ class AppSettings:
     feature_map: str = ""
     screen: str = "report"
     strict: bool = True
+    standardize: bool = False
     epsilon: float = 0.0
     delta: float = 1e-5
     x_norm_bound: float = 0.0
@@ -51,6 +65,21 @@ class AppSettings:
     n: int = 500
     gamma: float = 0.5
 
+    def of_strategy(self) -> dict[str, Any]:
+        """Return the settings of `FedRidge`."""
+        return {
+            "alpha": self.alpha,
+            "alphas": self.candidates(),
+            "cv": self.cv or None,
+            "standardize": self.standardize,
+            "wire_dtype": self.wire_dtype,
+            "privacy": self.privacy(),
+            "mode": self.mode,
+            "feature_map": self.mapping(),
+            "screen": self.screen,
+            "strict": self.strict,
+        }
+
     def candidates(self) -> list[float] | Literal["auto"] | None:
         """Return the alphas to choose from, if alpha is to be chosen."""
         if not self.alphas:
@@ -62,6 +91,33 @@ class AppSettings:
         except ValueError:
             expected = '"auto" or numbers like "0.1, 1, 10"'
             raise must_be("run-config alphas", expected, self.alphas) from None
+
+    def site_files(self) -> list[SiteFile]:
+        """Return the tables of the clients of a simulation."""
+        table = self.table or None
+        return find_site_files(self.data, client_column=self.client_column, table=table)
+
+    def table_formula(self) -> TableFormula | None:
+        """Return what is asked of tables, if the clients have tables."""
+        if not (self.formula or self.target):
+            if self.data:
+                raise FedRidgeError(
+                    "run-config data needs a formula, as in "
+                    'formula="bp ~ age + C(sex)", or a target.'
+                )
+            return None
+        try:
+            return formula_of(
+                self.formula,
+                self.target,
+                self.features,
+                categorical=self.categorical,
+                levels=self.levels,
+                missing=self.missing,
+                weights=self.weights,
+            )
+        except FedRidgeError as error:
+            raise FedRidgeError(f"run-config {error}") from None
 
     def mapping(self) -> FeatureMap | None:
         """Return the feature map asked for, if there is one."""
@@ -98,6 +154,11 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
     found = (_read(run_config, each.name, each.default) for each in fields(AppSettings))
     settings = AppSettings(*found)
     settings.candidates()
+    if settings.table_formula() is not None and settings.compare_rounds:
+        raise FedRidgeError(
+            "run-config compare-rounds must be 0 with tables: their rows are at the "
+            "clients only, and the app's FedAvg knows its own data sets."
+        )
     if settings.mapping() is not None and settings.compare_rounds:
         raise FedRidgeError(
             "run-config compare-rounds must be 0 with a feature-map: FedAvg here fits "

@@ -6,11 +6,13 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from ..federation.reporting.run_folder import write_run
 from ..flower import FedRidge
 from ..flower.exchange import log, wait_for_nodes
 from . import comparison
 from .machine import versions
 from .run_config import AppSettings, read_settings
+from .table_fit import fit_tables
 from .task import ClientRows, feature_names, pooled_rows
 
 app = ServerApp()
@@ -20,6 +22,9 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Fit, compare, print and write what was asked for."""
     settings = read_settings(context.run_config)
+    if settings.table_formula() is not None:
+        fit_tables(grid, settings)
+        return
     n_clients = len(wait_for_nodes(lambda: set(grid.get_node_ids()), None, 600.0))
     if n_clients <= 2:
         log.warning(
@@ -30,15 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     rows = pooled_rows(settings, n_clients)
     comparison.warm_up(grid)
     strategy = FedRidge(
-        alpha=settings.alpha,
-        alphas=settings.candidates(),
-        cv=settings.cv or None,
-        wire_dtype=settings.wire_dtype,
-        privacy=settings.privacy(),
-        mode=settings.mode,
-        feature_map=settings.mapping(),
-        screen=settings.screen,
-        strict=settings.strict,
+        **settings.of_strategy(),
         min_available_nodes=n_clients,
         feature_names=feature_names(settings),
         unnamed="accept",  # every client loads the same data set, as arrays
@@ -53,10 +50,8 @@ def main(grid: Grid, context: Context) -> None:
         ]
     runs.append(comparison.pooled_ridge(settings, rows, strategy.model_.feature_map))
 
-    table, facts = (
-        comparison.comparison_table(runs, rows),
-        _facts(settings, n_clients, rows),
-    )
+    table = comparison.comparison_table(runs, rows)
+    facts = _facts(settings, n_clients, rows)
     parts, report = [strategy.model_.summary(), table, facts], strategy.report_
     if report.refinement is not None or report.advice or report.suspects:
         parts.insert(1, str(report))
@@ -89,8 +84,8 @@ def _write(
     settings: AppSettings, strategy: FedRidge, runs: list[comparison.Run], table: str
 ) -> None:
     folder = Path(settings.output_dir)
-    strategy.model_.save(folder / "model.json")
-    strategy.report_.save(folder / "report.json")
+    title = f"{settings.dataset}, {len(strategy.report_.participants)} clients"
+    write_run(folder, strategy, title=title, data=settings.dataset)
     if settings.candidates() is not None:
         strategy.selection_.draw(folder / "alpha.png")
     if settings.compare_rounds and runs[0].mse_by_round[0] > 0:
@@ -98,4 +93,4 @@ def _write(
         comparison.draw_comparison(runs, title, folder / "comparison.png")
     # Written last: if the table is there, so is everything else.
     (folder / "table.md").write_text(table, encoding="utf-8")
-    log.info("wrote model.json, report.json and table.md to %s", folder)
+    log.info("wrote model.json, report.json, report.html and table.md to %s", folder)

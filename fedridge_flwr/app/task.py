@@ -40,7 +40,7 @@ def client_rows(settings: AppSettings, partition: int, n_partitions: int) -> Cli
 
 
 def pooled_rows(settings: AppSettings, n_partitions: int) -> ClientRows:
-    """Return the rows of all clients, as nobody has them outside a demonstration.
+    """Return the rows of all clients together, for comparison only.
 
     Clients with fewer than `MIN_ROWS` rows decline, so their rows are left out.
     """

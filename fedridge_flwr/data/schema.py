@@ -104,6 +104,8 @@ class Schema:
 
     def mismatch(self, other: Schema) -> str | None:
         """Return why rows of both cannot be added up, or None if they can."""
+        if self == other:
+            return None
         for noun in ("feature", "target"):
             mine, theirs = (getattr(s, f"n_{noun}s") for s in (self, other))
             if mine != theirs:
@@ -158,12 +160,13 @@ class Schema:
 
     def with_names_of(self, other: Schema) -> Schema:
         """Return the same columns, with whatever names either of the two knows."""
-        return replace(
-            self,
-            features=_better_known(self.features, other.features),
-            targets=_better_known(self.targets, other.targets),
-            n_features_in=self.n_features_in or other.n_features_in,
-        )
+        features = _better_known(self.features, other.features)
+        targets = _better_known(self.targets, other.targets)
+        raw = self.n_features_in or other.n_features_in
+        known = features is self.features and targets is self.targets
+        if known and raw == self.n_features_in:
+            return self
+        return replace(self, features=features, targets=targets, n_features_in=raw)
 
 
 class HasSchema:

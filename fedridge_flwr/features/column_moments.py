@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from .._checks import check_numbers
 from .._text import counted
 from .._types import Array
 from ..data.names import Columns
@@ -160,23 +161,14 @@ class ColumnMoments:
         >>> ColumnMoments.from_array(np.array([2.0, 5.0, 6.0, 1.0, 0.0])).means
         array([5., 6.])
         """
-        packed = np.asarray(array)
-        if packed.dtype != np.float64 or packed.ndim != 1:
-            raise StatisticsError(
-                "column moments are a vector of float64, got an array of shape "
-                f"{packed.shape} and type {packed.dtype}."
-            )
+        packed = check_numbers(array, np.float64, np.size(array), "column moments")
         if packed.size < 3 or packed.size % 2 == 0:
             raise StatisticsError(
                 "column moments are 1 + 2d numbers (weight, means, variances), "
                 f"got {packed.size}."
             )
-        bad = int(np.count_nonzero(~(np.abs(packed) < _LARGEST)))
-        if bad:
-            raise StatisticsError(
-                f"{bad} of {packed.size} column moments are NaN, infinite or above "
-                f"{_LARGEST:g}."
-            )
+        if (np.abs(packed) > _LARGEST).any():
+            raise StatisticsError(f"some column moments are above {_LARGEST:g}.")
         d = packed.size // 2
         weight, means, variances = float(packed[0]), packed[1 : 1 + d], packed[1 + d :]
         if weight < 0 or (variances < 0).any():

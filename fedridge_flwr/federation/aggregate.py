@@ -220,6 +220,10 @@ class Aggregate(Answers):
         """Rows of clients that answered and are not in the total."""
         return {c: rows for c, rows in self._rows.items() if c in self.failures}
 
+    def rows_of(self, clients: Iterable[str]) -> dict[str, int]:
+        """Return the rows of clients whose number is known."""
+        return {c: self._rows[c] for c in clients if c in self._rows}
+
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Add up again without some clients; all contributions must have been kept."""
         for client, reason in reasons.items():

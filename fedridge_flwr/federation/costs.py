@@ -80,17 +80,6 @@ def fedavg_bytes(d: int, t: int = 1, *, rounds: int) -> int:
     return 16 * (d + 1) * t * rounds
 
 
-def projection_bytes(m: int, t: int = 1, n: int | None = None) -> int:
-    """Return the bytes of one shot after a random projection to m features.
-
-    Examples
-    --------
-    >>> projection_bytes(400)
-    648024
-    """
-    return oneshot_bytes(m, t, n)
-
-
 def refine_rounds(spectrum: float | None) -> int:
     """Return about how many vector rounds preconditioned refinement needs.
 

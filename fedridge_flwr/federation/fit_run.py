@@ -18,9 +18,28 @@ from .one_shot import one_shot
 from .private_fit import private_one_shot, private_refinement
 from .recommend import better_mode
 from .report import FitReport
+from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
 from .scope import scope_text, with_reasons
 from .settings import FitSettings
+
+# What a report tells of the settings; names of columns are in the model.
+_TOLD = (
+    "alphas",
+    "cv",
+    "one_standard_error",
+    "fit_intercept",
+    "standardize",
+    "min_clients",
+    "wire_dtype",
+    "mode",
+    "tol",
+    "max_rounds",
+    "max_bytes",
+    "screen",
+    "unnamed",
+    "strict",
+)
 
 
 def way_of_fitting(settings: FitSettings) -> Fit:
@@ -219,6 +238,8 @@ class FitRun:
             },
             screening=gathered.screener.summary,
             error=str(result.error or ""),
+            settings=_told(self.settings),
+            compare=partial(compare_sites, result, gathered.table.parts),
         )
         if failures and model is not None:
             model.scope_ = self.report.scope
@@ -279,6 +300,14 @@ def better_scale(exact: Any, **options: Any) -> str:
     """Return in one sentence why columns should be scaled, if they should."""
     unlike = normal_equations(exact, **options).unlike_scales()
     return f"standardize=True: {unlike}, and one alpha is for all." if unlike else ""
+
+
+def _told(settings: FitSettings) -> dict[str, Any]:
+    """Return the settings that are not the defaults, as JSON-able values."""
+    given = {name: getattr(settings, name) for name in _TOLD}
+    if not isinstance(given["alphas"], str | None):
+        given["alphas"] = [float(alpha) for alpha in given["alphas"]]
+    return {k: v for k, v in given.items() if v != getattr(FitSettings, k)}
 
 
 def _sentences(asked: Sequence[Callable[[], str]]) -> str:

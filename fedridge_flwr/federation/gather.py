@@ -1,25 +1,27 @@
 """One contribution from every client, through a feature map that all agree on."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._text import counted
-from ..data.names import Columns
+from ..data.coding import Coding
+from ..data.names import Columns, Names
 from ..data.schema import Schema
 from ..errors import FedRidgeError, NotEnoughClientsError
 from ..features import FeatureMap
 from ..regression.model import RidgeModel
 from .aggregate import Aggregate, Answers
 from .columns import Agreement, agree_on_columns, reason_to_refuse
-from .requests import AskColumns, Request
+from .requests import AskColumns, AskTable, Request
 from .round import Round
 from .screening.outliers import FEWEST, TOO_FEW
 from .screening.screener import Screener
 from .settings import MORE_AGREEMENTS, FitSettings
+from .table_agreement import TableAnswers
 
-STILL_IN_MAP = " (its columns are still counted in the feature map)"
+STILL_IN_MAP = " (its columns are still counted in the feature map or coding)"
 _GONE = "not connected any more"
 
 
@@ -59,6 +61,8 @@ class Gathered:
         What is solved.
     screener : Screener
         Who stands out.
+    table : TableAnswers
+        What clients said of their tables, and the coding, if there is a formula.
     columns : ColumnAnswers
         What clients sent of their columns, if the feature map needed it.
     answers : Aggregate
@@ -72,6 +76,7 @@ class Gathered:
     settings: FitSettings
     screener: Screener
     answers: Aggregate
+    table: TableAnswers = field(default_factory=TableAnswers)
     columns: ColumnAnswers = field(default_factory=ColumnAnswers)
     feature_map: FeatureMap | None = None
     total: Any = None
@@ -80,7 +85,30 @@ class Gathered:
     @property
     def failures(self) -> dict[str, str]:
         """Clients that are not in the total, and why."""
-        return {**self.columns.failures, **self.answers.failures}
+        return {
+            **self.table.failures,
+            **self.columns.failures,
+            **self.answers.failures,
+        }
+
+    @property
+    def coding(self) -> Coding | None:
+        """How the columns of tables become numbers, if there is a formula."""
+        return self.table.coding
+
+    @property
+    def members(self) -> list[str]:
+        """Clients that took part in the rounds before this one; none if it is first."""
+        return self.columns.participants or self.table.participants
+
+    def about(self, request: Any) -> Any:
+        """Return a request about the columns that were agreed on."""
+        return replace(
+            request,
+            feature_map=self.feature_map,
+            columns=self.wanted,
+            coding=self.coding,
+        )
 
     @property
     def wanted(self) -> Columns | None:
@@ -91,13 +119,16 @@ class Gathered:
         names = self.names
         if names is None or not any(names):
             return None
-        if self.settings.schema is not None:
+        if self.settings.schema is not None or self.coding is not None:
             return names
         return Columns(*(each and each.hidden for each in names))
 
     @property
     def names(self) -> Columns | None:
         """Names of the columns of the model, as far as the server knows them."""
+        if self.coding is not None:
+            names, targets = self.coding.names, self.coding.target_names
+            return Columns(Names.of(names), Names.of(targets))
         schema = self.settings.schema
         for agreement in (self.columns.agreement, self.answers.agreement):
             schema = schema if agreement is None else agreement.columns
@@ -128,10 +159,23 @@ class Gathered:
         if self.feature_map is not None:
             model = model.with_feature_map(self.feature_map, self.raw_features)
         model.features, model.targets = self.names or Columns()
+        model.coding = self.coding
         return model
+
+    def agree_without(self, gone: Iterable[str]) -> None:
+        """Agree on coding and map again, without clients that have gone."""
+        for client in gone:
+            for answers in (self.table, self.columns):
+                if client in answers.parts:
+                    answers.reject(client, self.answers.failures[client])
+        if self.settings.formula is not None and self.table.parts:
+            self.table.agree(self.settings.formula)
+        self.agree_on_map()
 
     def agree_on_map(self) -> None:
         """Put numbers into the feature map, from the columns of all that take part."""
+        if not self.settings.map_needs_data:
+            return
         self.columns.agree(self.settings)
         self.screener.compare_columns(self.columns)
         moments, rule = list(self.columns.parts.values()), self.settings.feature_map
@@ -140,27 +184,26 @@ class Gathered:
         self.feature_map = rule.resolve(sum(moments[1:], start=moments[0]))
 
 
-def gather(
-    settings: FitSettings, ask: Callable[[FeatureMap | None], Request]
-) -> Generator[Round, None, Gathered]:
+def gather(settings: FitSettings, request: Request) -> Generator[Round, None, Gathered]:
     """Ask every client for its contribution, and add them up.
 
-    A map that needs data costs a round before. If clients go away after that round, the
-    map is made again without them, so that the model is that of the others to the last
-    digit, as if those had never been there.
+    The coding of a formula, and a map that needs data, cost a round each before. If
+    clients go away after those, both are made again without them, so that the model is
+    that of the others to the last digit, as if those had never been there.
     """
     screener = Screener(settings, summary=TOO_FEW if settings.screens else "")
     answers = Aggregate(settings=settings)
     found = Gathered(settings, screener, answers, feature_map=settings.feature_map)
+    yield from _agree_on_coding(found)
     if settings.map_needs_data:
-        yield Round(AskColumns(columns=found.wanted), found.columns)
+        ask = replace(found.about(AskColumns()), feature_map=None)
+        yield Round(ask, found.columns, to=found.members or None)
         found.rounds += 1
         found.agree_on_map()
     for attempts_left in reversed(range(1 + MORE_AGREEMENTS)):
-        members = found.columns.participants
+        members, coding = found.members, found.coding
         found.answers = Aggregate(settings=settings, feature_map=found.feature_map)
-        request = replace(ask(found.feature_map), columns=found.wanted)
-        yield Round(request, found.answers, to=members or None)
+        yield Round(found.about(request), found.answers, to=members or None)
         found.rounds += 1
         found.answers.refuse_silent(members, _GONE)
         found.total = found.answers.result()
@@ -169,18 +212,34 @@ def gather(
         gone = [client for client in members if client in found.answers.failures]
         if not gone:
             break
-        for client in gone:
-            if attempts_left:
-                found.columns.reject(client, found.answers.failures[client])
-            else:
-                found.answers.failures[client] += STILL_IN_MAP
         if attempts_left:
-            found.agree_on_map()
+            found.agree_without(gone)
+            if coding == found.coding and not settings.map_needs_data:
+                break
+        else:
+            for client in gone:
+                found.answers.failures[client] += STILL_IN_MAP
     if found.total is None or len(found.answers.participants) < settings.min_clients:
         raise too_few(found.answers, settings)
-    if settings.feature_names is not None and found.total.form == "full":
-        found.total = found.total.with_feature_names(settings.feature_names)
+    names = settings.feature_names if found.coding is None else found.coding.names
+    if names is not None and found.total.form == "full":
+        found.total = found.total.with_feature_names(names)
     return found
+
+
+def _agree_on_coding(found: Gathered) -> Generator[Round, None, None]:
+    """Ask what the tables are like, unless the formula alone has to be enough."""
+    formula = found.settings.formula
+    if formula is None:
+        return
+    if found.settings.privacy is not None:
+        found.table.coding = Coding.public(formula)
+        return
+    yield Round(AskTable(formula), found.table)
+    found.rounds += 1
+    found.table.agree(formula)
+    if len(found.table.participants) < found.settings.min_clients:
+        raise too_few(found.table, found.settings)
 
 
 def too_few(answers: Answers, settings: FitSettings) -> NotEnoughClientsError:

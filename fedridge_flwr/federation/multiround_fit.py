@@ -9,7 +9,6 @@ sent; the others go on from where they are.
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from ..regression.model import RidgeModel
 from .aggregate import Answers
 from .gather import STILL_IN_MAP, Gathered, gather
 from .one_shot import solve_gathered
-from .report import Refinement
+from .reporting.rounds import Refinement
 from .requests import AskOpening, AskProduct, choose_mode
 from .round import Fit, FitResult, Round
 from .settings import FitSettings
@@ -40,8 +39,8 @@ _FEW_ROWS = "statistics of so few rows per client are within max_bytes"
 
 def multiround(settings: FitSettings) -> Fit:
     """Ask for openings, then for one product in every round until it is exact."""
-    ask = partial(AskOpening, settings.mode, settings.limits)
-    gathered = yield from gather(settings, ask)
+    request = AskOpening(settings.mode, settings.limits)
+    gathered = yield from gather(settings, request)
     total, mode, why = gathered.total, settings.mode, ""
     if mode == "auto":
         mode, why = choose_mode(total.n_features, total.n_targets, settings.limits)
@@ -56,11 +55,8 @@ def multiround(settings: FitSettings) -> Fit:
     trace = [fit.steps.estimate]
     while fit.members and not fit.steps.done and rounds < settings.max_rounds:
         answers = Answers()
-        request = AskProduct(
-            fit.steps.directions, gathered.feature_map, gathered.wanted
-        )
         yield Round(
-            request,
+            gathered.about(AskProduct(fit.steps.directions)),
             answers,
             to=list(fit.members),
             solution=fit.steps.solution,
@@ -236,7 +232,7 @@ class _Refining:
         settings = self._settings
         openings = {client: member.opening for client, member in self.members.items()}
         known = self._gathered.total.known
-        system = System.of(openings, settings.alpha, known, **settings.options)
+        system = System(openings, settings.alpha, known, **settings.options)
         rhs, precondition = system.rhs, system.preconditioner()
         if self._probes:
             rhs = np.column_stack([rhs, system.probe()])

@@ -1,7 +1,6 @@
 """The fit in one round: every client's statistics, added up and solved."""
 
 import warnings
-from functools import partial
 from typing import Any
 
 from .._types import Array
@@ -30,7 +29,7 @@ _UNSOLVED = (FedRidgeError, ArithmeticError, ValueError)
 
 def one_shot(settings: FitSettings) -> Fit:
     """Ask for all statistics at once, add them up, choose alpha, solve."""
-    gathered = yield from gather(settings, partial(AskStatistics, settings.wire_dtype))
+    gathered = yield from gather(settings, AskStatistics(settings.wire_dtype))
     return (yield from solve_gathered(settings, gathered))
 
 
@@ -69,8 +68,7 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
             models = held_out_models(parts, candidates, **options)
     except _UNSOLVED as error:
         return FitResult(None, gathered, total, error=error)
-    known = gathered.feature_map, gathered.wanted
-    requests = {client: AskLosses(each, *known) for client, each in models.items()}
+    requests = {c: gathered.about(AskLosses(each)) for c, each in models.items()}
     answers = Answers()
     yield Round(
         requests,

@@ -9,7 +9,6 @@ import numpy as np
 
 from .._types import Array
 from ..errors import PrivacyError, PrivacyWarning, ProtocolError
-from ..features import FeatureMap
 from ..privacy.clipping import LENGTH
 from ..privacy.curator import ReleaseRequest
 from ..privacy.estimators import choose_alpha, mostly_noise
@@ -43,7 +42,7 @@ _AUTO_POINTS = 30
 def private_one_shot(settings: FitSettings) -> Fit:
     """Ask every client for one private release, add them up, solve."""
     privacy, ask = _new_release(settings)
-    gathered = yield from gather(settings, lambda m: ask(ReleaseQuestion(), m))
+    gathered = yield from gather(settings, ask(ReleaseQuestion()))
     total = _with_noise(gathered.total)
     equations = centre(total, fit_intercept=settings.fit_intercept)
     model, selection = _solve(settings, total, equations)
@@ -77,7 +76,7 @@ def private_refinement(settings: FitSettings) -> Fit:
     # The number of features is not known yet: all coefficients are 0.
     clip = first_clip(privacy.x_norm_bound, privacy.y_bound)
     question = ReleaseQuestion(1, None, clip)
-    gathered = yield from gather(settings, lambda m: ask(question, m))
+    gathered = yield from gather(settings, ask(question))
     first = _with_noise(gathered.total)
     refinement = ResidualRefinement(first.bounds, settings.alpha, clip)
     going, number, ended = refinement.update(first), 1, ""
@@ -92,7 +91,7 @@ def private_refinement(settings: FitSettings) -> Fit:
         asked = [client for client in members if client not in dropped]
         question = ReleaseQuestion(number, *refinement.question)
         model = gathered.on_raw_columns(_refined_model(first, refinement, settings))
-        request = ask(question, gathered.feature_map)
+        request = gathered.about(ask(question))
         yield Round(request, answers, to=asked, model=model)
         total = answers.result()
         enough = len(answers.participants) >= settings.min_clients
@@ -149,9 +148,9 @@ def _new_release(settings: FitSettings) -> tuple[DifferentialPrivacy, Any]:
     if privacy is None:
         raise PrivacyError("this fit is not private.")
 
-    def ask(question: ReleaseQuestion, feature_map: FeatureMap | None) -> AskRelease:
+    def ask(question: ReleaseQuestion) -> AskRelease:
         request = ReleaseRequest(name, privacy, settings.fit_intercept, question)
-        return AskRelease(request, feature_map)
+        return AskRelease(request)
 
     return privacy, ask
 

@@ -235,19 +235,12 @@ class _Case:
         once = "statistics once"
         if fewer_numbers(n, d, t):
             once += " (trapezoid factor)"
+        factor, sketch = "int8 factor, then vectors", f"random projection to {m}"
         return _by_method(
             Alternative("oneshot", costs.oneshot_bytes(d, t, n), 1, True, once),
-            Alternative(
-                "refine", refine, 1 + refine_rounds, True, "int8 factor, then vectors"
-            ),
+            Alternative("refine", refine, 1 + refine_rounds, True, factor),
             Alternative("cg", cg, 1 + cg_rounds, True, "vectors"),
-            Alternative(
-                "projection",
-                costs.projection_bytes(m, t, n),
-                1,
-                False,
-                f"random projection to {m}",
-            ),
+            Alternative("projection", costs.oneshot_bytes(m, t, n), 1, False, sketch),
             self._fedavg("FedAvg"),
         )
 
@@ -272,18 +265,10 @@ class _Case:
         payload = human_bytes(once.bytes_per_client)
         budget, memory = human_bytes(self.budget), human_bytes(self.memory)
         too_large = f"{self.d} x {self.d} numbers do not fit the server's {memory}"
-        limits = Limits(
-            max_bytes=int(self.budget),
-            max_features=math.isqrt(int(self.memory / costs.MATRICES)),
-        )
-        mode = exact_mode(
-            self.d,
-            self.t,
-            limits,
-            self.n,
-            spectrum=self.spectrum,
-            rounds=math.inf if self.rounds is None else self.rounds,
-        )
+        most_features = math.isqrt(int(self.memory / costs.MATRICES))
+        limits = Limits(max_bytes=int(self.budget), max_features=most_features)
+        size, rounds = (self.d, self.t, limits, self.n), self.rounds or math.inf
+        mode = exact_mode(*size, spectrum=self.spectrum, rounds=rounds)
         if mode == "oneshot" and once.bytes_per_client <= self.budget:
             return "oneshot", (
                 f"exact in one round, and {payload} per client are within the budget "

@@ -5,70 +5,29 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._files import read_file, strict_json
-from .._text import counted, human_bytes
 from ..errors import FedRidgeError
 from ..privacy.privacy_report import PrivacyReport
 from ..regression.diagnostics import Spectrum
+from .reporting.report_text import report_text
+from .reporting.rounds import Refinement
+from .reporting.site_comparison import SiteComparison
+from .reporting.site_facts import SiteFacts
+from .reporting.versions import versions_of_a_fit
 from .scope import scope_text, with_reasons
 
 if TYPE_CHECKING:
     import os
 
-
-_SHOWN_FAILURES = 20
-_ON_DEMAND = frozenset({"diagnose", "advise"})
+    from ..regression.model import RidgeModel
 
 
-@dataclass(frozen=True)
-class Refinement:
-    """How a fit in several rounds went.
-
-    Attributes
-    ----------
-    mode : str
-        "refine" or "cg".
-    why : str
-        Why "auto" chose it, if it did.
-    rounds : int
-        Rounds, the first included.
-    estimates : list of float
-        Relative residual after every round, by which the rounds end; in "refine" it is
-        scaled by the rough factors of the clients.
-    tol : float
-        Where it was to stop.
-    converged : bool
-        Whether it did.
-    error : float or None
-        Estimated relative error of predictions at the end. Coefficients may be further
-        off where columns are nearly dependent. None in "cg", and in reports of 0.1.0.
-    """
-
-    mode: str
-    why: str
-    rounds: int
-    estimates: list[float]
-    tol: float
-    converged: bool
-    error: float | None = None
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of the report."""
-        mode = f"{self.mode} (auto: {self.why})" if self.why else self.mode
-        reached = f"relative residual {self.estimates[-1]:.1e} (tol {self.tol:g})"
-        if not self.converged:
-            reached += ", NOT what was asked for"
-        if self.error is not None:
-            reached += f"; predictions right to about {self.error:.1e} (estimate)"
-        return [
-            ("mode", f"{mode}, {counted(self.rounds, 'round')}"),
-            ("accuracy", reached),
-        ]
+_ON_DEMAND = frozenset({"diagnose", "advise", "compare"})
 
 
 @dataclass
@@ -154,6 +113,13 @@ class FitReport:
         the others. Nobody is left out for it.
     screening : str
         What was compared to find them, and what was not and why.
+    settings : dict of str to Any
+        Settings of the fit that are not the defaults, as the strategies take them.
+    about : dict of str to str
+        What the program that ran the fit says of it: "title", "question", "formula",
+        "data" and the like. The page shows it.
+    compare : callable, optional
+        Returns what is known of single `sites`; it is called when somebody looks.
     error : str
         Why there is no model, if there is none; the statistics are kept.
 
@@ -216,8 +182,11 @@ class FitReport:
     remarks: dict[str, str] = field(default_factory=dict)
     screening: str = ""
     error: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, str] = field(default_factory=dict)
     diagnose: Callable[[], Spectrum | None] | None = field(default=None, repr=False)
     advise: Callable[[], str] | None = field(default=None, repr=False)
+    compare: Callable[[], SiteComparison] | None = field(default=None, repr=False)
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
@@ -233,6 +202,24 @@ class FitReport:
     def advice(self) -> str:
         """What would have been better, if something would."""
         return "" if self.advise is None else self.advise()
+
+    @cached_property
+    def comparison(self) -> SiteComparison:
+        """The sites one by one, and the coefficients without each of them.
+
+        It costs one solution for each site, and is computed on the first look.
+        """
+        return SiteComparison() if self.compare is None else self.compare()
+
+    @property
+    def sites(self) -> list[SiteFacts]:
+        """Rows, fit and influence of every site, those with most rows first."""
+        return self.comparison.sites
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """Versions of the packages behind the fit."""
+        return versions_of_a_fit()
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -250,7 +237,7 @@ class FitReport:
     @property
     def incomplete(self) -> str:
         """The same, with the reasons."""
-        return with_reasons(self.scope, self._named(self.left_out))
+        return with_reasons(self.scope, self.named(self.left_out))
 
     @property
     def fedavg_rounds_paper(self) -> float:
@@ -262,17 +249,15 @@ class FitReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values; what is not finite becomes None."""
-        content = {
-            each.name: _plain(getattr(self, each.name))
-            for each in fields(self)
-            if each.name not in _ON_DEMAND
-        }
+        content = asdict(replace(self, diagnose=None, advise=None, compare=None))
+        content = {k: v for k, v in content.items() if k not in _ON_DEMAND}
         if not self.error:
             del content["error"]
         content["fedavg_rounds_paper"] = self.fedavg_rounds_paper
-        content["advice"], content["spectrum"] = self.advice, _plain(self.spectrum)
-        if self.spectrum is not None:
-            content["spectrum"]["vacuous"] = self.spectrum.vacuous
+        content["advice"], content["spectrum"] = self.advice, None
+        content |= {"versions": self.versions, **self.comparison.to_dict()}
+        if (found := self.spectrum) is not None:
+            content["spectrum"] = {**asdict(found), "vacuous": found.vacuous}
         cleaned: dict[str, Any] = _finite(content)
         return cleaned
 
@@ -319,9 +304,23 @@ class FitReport:
             # Computed before it was saved; the statistics are gone.
             report.spectrum = Spectrum(**diagnosed) if diagnosed else None
             report.advice = str(content.get("advice", ""))
-        except (TypeError, ValueError, AttributeError) as error:
+            report.versions = dict(content.get("versions", {}))
+            report.comparison = SiteComparison.from_dict(content)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise FedRidgeError(f"{path} is not a report: {error}") from None
         return report
+
+    def to_html(self, model: RidgeModel | None = None) -> str:
+        """Return the report as one page of HTML that needs no other file.
+
+        Parameters
+        ----------
+        model : RidgeModel, optional
+            The model of the fit, to show its coefficients.
+        """
+        from .reporting.page import report_page
+
+        return report_page(model, self)
 
     def __str__(self) -> str:
         """Return the report as a readable table."""
@@ -333,150 +332,22 @@ class FitReport:
         Parameters
         ----------
         diagnostics : bool
-            Whether to show the spectrum, which costs several times the solution.
+            Whether to show the spectrum and the sites one by one, which cost several
+            times the solution.
         """
-        size = f"{self._rows_text()}, {counted(self.n_features, 'feature')}"
-        rows = [
-            ("clients", f"{len(self.participants)} in, {len(self.failures)} out"),
-            ("data", f"{size}, {counted(self.n_targets, 'target')}"),
-            *([("map", self.feature_map)] if self.feature_map else []),
-            ("alpha", self._alpha_text()),
-            (
-                "bytes",
-                f"{human_bytes(self.bytes_up)} up, {human_bytes(self.bytes_down)} down",
-            ),
-            (
-                "seconds",
-                ", ".join(f"{name} {time:.2f}" for name, time in self.seconds.items()),
-            ),
-        ]
-        if self.error:
-            rows.insert(0, ("no model", self.error))
-        if self.fedavg_rounds is not None and self.privacy is None:
-            rows.append(
-                (
-                    "same bytes",
-                    f"{self.fedavg_rounds:.1f} rounds of FedAvg "
-                    f"(paper: {self.fedavg_rounds_paper:.1f})",
-                )
-            )
-        if self.wire_error is not None:
-            right = f"coefficients right to {self.wire_error:.1e} of their size"
-            rows.append(("float32", f"{right} (estimate)"))
-        if self.mode:
-            rows.append(("mode", self.mode))
-        if self.refinement is not None:
-            rows += self.refinement.rows()
-        if diagnostics:
-            rows += self._spectrum_rows()
-        if self.evaluation is not None:
-            found = ", ".join(f"{k} {v:.6g}" for k, v in self.evaluation.items())
-            note = f" ({self.evaluation_note})" if self.evaluation_note else ""
-            rows.append(("evaluation", found + note))
-        if self.privacy is not None:
-            rows += self.privacy.rows()
-        if self.screening:
-            rows.append(("screening", self._screening_text()))
-        if self.advice:
-            rows.append(("advice", self.advice))
-        width = max(10, *(len(name) for name, _ in rows))
-        lines = [self.incomplete] if self.incomplete else []
-        lines.append(self._title())
-        lines += [f"  {name:<{width}}  {value}" for name, value in rows]
-        for title, clients in (
-            ("suspect, but in the model", self.suspects),
-            ("worth a look", self.remarks),
-            ("left out", self.failures),
-            ("not in the choice of alpha", self.selection_failures),
-            ("did not evaluate", self.evaluation_failures),
-        ):
-            lines += _failure_lines(title, self._named(clients))
-        for title, some in (
-            ("columns rearranged by name", self.rearranged),
-            ("columns without names, taken to be in order", self.unverified),
-            ("answered twice, counted once", self.repeated),
-        ):
-            if some:
-                called = ", ".join(self.names.get(c, c) for c in some[:_SHOWN_FAILURES])
-                more = ", ..." if some[_SHOWN_FAILURES:] else ""
-                lines.append(f"  {title}: {called}{more}")
-        return "\n".join(lines)
+        return report_text(self, diagnostics=diagnostics)
 
-    def _named(self, clients: Mapping[str, str]) -> dict[str, str]:
+    def name_of(self, client: str) -> str:
+        """Return what a client is called; its id, where two share a name."""
         own = len(set(self.names.values())) == len(self.names)
-        return {self.names.get(c, c) if own else c: why for c, why in clients.items()}
+        return self.names.get(client, client) if own else client
 
-    def _title(self) -> str:
-        if self.refinement is not None:
-            return f"Federated ridge in {counted(self.refinement.rounds, 'round')}"
-        if self.privacy is None or self.privacy.releases == 1:
-            return "One-shot federated ridge"
-        return f"Federated ridge in {self.privacy.releases} private rounds"
-
-    def _rows_text(self) -> str:
-        if self.n_rows is None:
-            return "rows hidden by the noise"
-        about = "" if self.privacy is None else "about "
-        return f"{about}{counted(self.n_rows, 'row')}"
-
-    def _alpha_text(self) -> str:
-        chosen = self.selection
-        if self.alpha is None or math.isnan(self.alpha):
-            return "not chosen"
-        if chosen is None:
-            return f"{self.alpha:g}"
-        text = f"{self.alpha:g} ({chosen['description']})"
-        if chosen.get("bytes_down"):
-            text += (
-                f", for {human_bytes(chosen['bytes_down'])} more down and "
-                f"{human_bytes(chosen['bytes_up'])} up"
-            )
-        return text
-
-    def _screening_text(self) -> str:
-        if not self.suspects:
-            return self.screening
-        return f"{self.screening}; {counted(len(self.suspects), 'suspect')}"
-
-    def _spectrum_rows(self) -> list[tuple[str, str]]:
-        found = self.spectrum
-        if found is None:
-            return []
-        if found.shrinkage_bound is None:
-            shrinkage = "no unpenalised solution to compare with"
-        else:
-            shrinkage = (
-                f"|w - w*| = {found.shrinkage:.3g}, bound {found.shrinkage_bound:.3g}"
-            )
-        if found.vacuous:
-            shrinkage += " (bound vacuous: coverage far below alpha)"
-        return [
-            (
-                "coverage",
-                f"lambda_min {found.coverage:.4g}, lambda_max {found.lambda_max:.4g}",
-            ),
-            ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
-            ("shrinkage", shrinkage),
-        ]
+    def named(self, clients: Mapping[str, str]) -> dict[str, str]:
+        """Return the same under the names of the clients."""
+        return {self.name_of(client): why for client, why in clients.items()}
 
 
 _RECORDS = {"privacy": PrivacyReport, "refinement": Refinement}
-
-
-def _failure_lines(title: str, failures: dict[str, str]) -> list[str]:
-    if not failures:
-        return []
-    lines = [f"  {title}:"]
-    for client, reason in list(failures.items())[:_SHOWN_FAILURES]:
-        lines.append(f"    client {client}: {reason}")
-    if len(failures) > _SHOWN_FAILURES:
-        lines.append(f"    ... and {len(failures) - _SHOWN_FAILURES} more")
-    return lines
-
-
-def _plain(value: Any) -> Any:
-    is_record = is_dataclass(value) and not isinstance(value, type)
-    return asdict(value) if is_record else value
 
 
 def _finite(value: Any) -> Any:

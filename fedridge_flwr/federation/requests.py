@@ -1,18 +1,16 @@
-"""What a server can ask its clients for, and what an answer consists of.
-
-Every request may name a feature map that rows go through, and the `columns` that the
-server wants: a client that has them in another order rearranges its rows.
-"""
+"""What a server can ask its clients for, and what an answer consists of."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 from numpy.typing import NDArray
 
 from .._text import human_bytes
 from .._types import Array
+from ..data.coding import Coding
+from ..data.formula import TableFormula
 from ..data.names import Columns
 from ..data.schema import Schema
 from ..features import FeatureMap
@@ -67,29 +65,58 @@ class Limits:
     by_rows: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What every request may say of the rows it is about.
+
+    Parameters
+    ----------
+    feature_map : FeatureMap, optional
+        The map that rows go through.
+    columns : Columns, optional
+        The columns that the server wants; a client that has them in another order
+        rearranges its rows.
+    coding : Coding, optional
+        How the columns of a table become numbers.
+    sites : int, optional
+        How many sites are asked at the same time, as the server says.
+    """
+
+    feature_map: FeatureMap | None = None
+    columns: Columns | None = None
+    coding: Coding | None = None
+    sites: int | None = None
+
+    task: ClassVar[str]
+
+
 @dataclass(frozen=True)
-class AskStatistics:
+class AskTable(Request):
+    """What the columns of a formula are like in the client's table."""
+
+    formula: TableFormula
+
+    task: ClassVar[str] = "table"
+
+
+@dataclass(frozen=True)
+class AskStatistics(Request):
     """The sufficient statistics of all rows: everything at once."""
 
     wire_dtype: str = "float64"
-    feature_map: FeatureMap | None = None
-    columns: Columns | None = None
 
     task: ClassVar[str] = "statistics"
 
 
 @dataclass(frozen=True)
-class AskColumns:
+class AskColumns(Request):
     """Weight, means and variances of the columns, on which a feature map depends."""
-
-    feature_map: FeatureMap | None = None
-    columns: Columns | None = None
 
     task: ClassVar[str] = "columns"
 
 
 @dataclass(frozen=True)
-class AskOpening:
+class AskOpening(Request):
     """The first round of several; in "auto" small statistics come instead.
 
     In "auto" every client decides for itself: see `choose_mode`.
@@ -97,8 +124,6 @@ class AskOpening:
 
     mode: str
     limits: Limits = Limits()
-    feature_map: FeatureMap | None = None
-    columns: Columns | None = None
 
     task: ClassVar[str] = "opening"
 
@@ -117,58 +142,39 @@ class AskOpening:
 
 
 @dataclass(frozen=True, eq=False)
-class AskProduct:
+class AskProduct(Request):
     """X'X V, with X centred at the client's own mean."""
 
     vectors: Array
-    feature_map: FeatureMap | None = None
-    columns: Columns | None = None
 
     task: ClassVar[str] = "product"
 
 
 @dataclass(frozen=True)
-class AskRelease:
+class AskRelease(Request):
     """A private release."""
 
     release: ReleaseRequest
-    feature_map: FeatureMap | None = None
-    columns: Columns | None = None
 
     task: ClassVar[str] = "release"
 
 
 @dataclass(frozen=True)
-class AskEvaluation:
+class AskEvaluation(Request):
     """Error and R² of a model on the evaluation rows."""
 
     model: RidgeModel
-    feature_map: FeatureMap | None = None
-    columns: Columns | None = None
 
     task: ClassVar[str] = "evaluation"
 
 
 @dataclass(frozen=True)
-class AskLosses:
+class AskLosses(Request):
     """Errors of the models of all other clients on the training rows."""
 
     models: HeldOut
-    feature_map: FeatureMap | None = None
-    columns: Columns | None = None
 
     task: ClassVar[str] = "losses"
-
-
-Request: TypeAlias = (
-    AskStatistics
-    | AskColumns
-    | AskOpening
-    | AskProduct
-    | AskRelease
-    | AskEvaluation
-    | AskLosses
-)
 
 
 def exact_mode(

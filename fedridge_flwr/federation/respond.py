@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from .._text import counted
+from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
 from ..data.rows import Rows, as_numbers, check_rows
-from ..errors import DataError, PrivacyError, ProtocolError
+from ..data.schema import Schema
+from ..errors import ColumnNamesError, DataError, PrivacyError, ProtocolError
 from ..features import ColumnMoments, FeatureMap, check_allowed, map_rows
 from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator
@@ -16,6 +18,7 @@ from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
 from ..statistics.encoding import encode_rows
 from .costs import MOST_FEATURES
+from .disclosure import SitePolicy, decline
 from .requests import (
     Answer,
     AskColumns,
@@ -25,14 +28,17 @@ from .requests import (
     AskProduct,
     AskRelease,
     AskStatistics,
+    AskTable,
     Losses,
     Request,
 )
 
 log = logging.getLogger("flwr")
 
-RawRows: TypeAlias = tuple[Any, Any, Any]
-"""X, y and weights as a user holds them; weights may be None."""
+_NO_TABLE = (
+    "the server has a formula, and this client has X and y: let load_data return the "
+    "whole table, as table_client_app does, or leave out formula=."
+)
 
 
 @dataclass(frozen=True)
@@ -47,14 +53,19 @@ class Guards:
         The only feature maps that its rows may go through; None allows any.
     curator : Curator, optional
         Keeps the promises of private releases; without one there are none.
+    policies : tuple of SitePolicy
+        What the site refuses to send; all of them hold.
     """
 
     min_rows: int = 2
     feature_maps: tuple[FeatureMap, ...] | None = None
     curator: Curator | None = None
+    policies: tuple[SitePolicy, ...] = ()
 
     def check_request(self, request: Request) -> None:
         """Decline a request that is not allowed; rows are not even loaded then."""
+        for policy in self.policies:
+            decline(policy.reasons_by_request(request))
         if request.feature_map is not None:
             check_allowed(request.feature_map, self.feature_maps)
         private = getattr(request, "release", None)
@@ -69,16 +80,48 @@ class Guards:
         else:
             self.curator.agree(private)
 
-    def check_rows(self, rows: Rows) -> None:
+    def check_table(self, n_rows: int, origin: RowOrigin) -> None:
+        """Decline to describe a table that has too few rows, or of some level."""
+        for policy in self.policies:
+            decline(policy.reasons_by_table(n_rows, origin))
+        self._check_number(n_rows)
+
+    def check_columns(self, rows: Rows, origin: RowOrigin | None = None) -> None:
+        """Decline columns by their names, which are no data."""
+        for policy in self.policies:
+            decline(policy.reasons_by_columns(rows, origin))
+
+    def check_rows(
+        self,
+        rows: Rows,
+        feature_map: FeatureMap | None = None,
+        origin: RowOrigin | None = None,
+    ) -> None:
         """Decline with too few rows: the statistics of one row are the row."""
-        if rows.n_filled < self.min_rows:
+        if self.policies:
+            self.check_columns(rows, origin)
+            mapped = _mapped(rows, feature_map)
+            for policy in self.policies:
+                decline(policy.reasons_by_rows(rows, mapped, origin))
+        self._check_number(rows.n_filled)
+
+    def _check_number(self, n_rows: int) -> None:
+        if n_rows < self.min_rows:
             raise DataError(
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."
             )
 
+    def remember(self, rows: Rows, origin: RowOrigin | None = None) -> None:
+        """Enter what is about to be sent, or decline it beside what was sent before.
+
+        Called with an answer at hand: rows of which nothing can be sent are no upload.
+        """
+        for policy in self.policies:
+            policy.remember(rows, origin)
+
 
 def respond(
-    request: Request, load: Callable[[], RawRows], guards: Guards
+    request: Request, load: Callable[[], Any], guards: Guards
 ) -> Answer | ErrorMoments | Losses:
     """Return what is asked about a client's rows, or raise the reason why not.
 
@@ -87,7 +130,8 @@ def respond(
     request : Request
         What the server asks.
     load : callable
-        Returns the rows; called only if the guards allow the request.
+        Returns the rows, or the whole table if the request is about that; called only
+        if the guards allow the request.
     guards : Guards
         What the client insists on.
 
@@ -107,19 +151,68 @@ def respond(
     fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=5.
     """
     guards.check_request(request)
-    X, y, weight = load()
+    found = load()
+    if request.task == AskTable.task:
+        return _table(request, found, guards)
+    X, y, weight, *more = found
+    origin: RowOrigin | None = more[0] if more else None
     if request.task == AskRelease.task:
-        return _release(request, (X, y, weight), guards)
-    rows = check_rows(X, y, weight).arranged(request.columns)
-    guards.check_rows(rows)
+        return _release(request, (X, y, weight), origin, guards)
+    loaded = check_rows(X, y, weight)
+    rows = loaded.arranged(request.columns)
+    guards.check_rows(rows, request.feature_map, origin)
     if request.task != AskProduct.task:
         _log_map(rows, request.feature_map)
+    answer: Answer | ErrorMoments | Losses
     if request.task == AskEvaluation.task:
-        return _evaluation(request, rows, (X, y, weight))
-    answer: Answer | Losses = _ANSWERS[request.task](
-        request, _mapped(rows, request.feature_map)
-    )
+        answer = _evaluation(request, rows, (X, y, weight))
+    else:
+        mapped = _mapped(rows, request.feature_map)
+        answer = _ANSWERS[request.task](request, mapped)
+    guards.remember(loaded, origin)
     return answer
+
+
+def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
+    """Return what a user's function returned as what a request is about.
+
+    Rows are (X, y) or (X, y, weights). Of a whole table the server's formula says what
+    is X and what is y.
+    """
+    asks_table = request.task == AskTable.task
+    if isinstance(data, tuple | list) and len(data) in (2, 3):
+        if asks_table or request.coding is not None:
+            raise ProtocolError(_NO_TABLE)
+        X, y, *weight = data
+        return X, y, weight[0] if weight else None
+    table = as_local_table(data)
+    if table is None:
+        got = type(data).__name__
+        got += f" of {len(data)}" if isinstance(data, tuple | list) else ""
+        raise DataError(
+            f"{what} must be (X, y) or (X, y, sample_weight), or a whole table, got a "
+            f"{got}."
+        )
+    if asks_table:
+        return table
+    if request.coding is None:
+        raise ProtocolError(
+            "this client has a whole table, and the server does not say which columns "
+            'it wants: use FedRidge(formula="target ~ feature + ...").'
+        )
+    return table.coded(request.coding)
+
+
+def _table(request: Any, table: Any, guards: Guards) -> Answer:
+    """Return what the columns of a formula are like."""
+    if not isinstance(table, LocalTable):
+        raise ProtocolError(_NO_TABLE)
+    profile, origin = table.scan(request.formula)
+    guards.check_table(profile.rows, origin)
+    if not profile.columns:
+        raise ColumnNamesError("the table has none of the columns of the formula.")
+    schema = Schema(len(profile.columns))
+    return Answer(request.task, {"profile": profile.to_array()}, profile.rows, schema)
 
 
 def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
@@ -168,11 +261,15 @@ def _product(request: AskProduct, rows: Rows) -> Answer:
     return Answer(request.task, {"product": product}, rows.n_rows, rows.schema)
 
 
-def _release(request: Any, raw: RawRows, guards: Guards) -> Answer:
+def _release(
+    request: Any, raw: RawRows, origin: RowOrigin | None, guards: Guards
+) -> Answer:
     """Return a private release, which counts as one example."""
     X, y, weight = raw
-    # An error about one record would reveal that it is there.
+    # An error about one record would reveal that it is there, and so would a refusal
+    # by the number of rows: of a policy, only what is about names applies.
     rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)
+    guards.check_columns(rows, origin)
     curator: Any = guards.curator
     if curator.policy is not None and curator.policy.report_failures:
         rows.refuse_columns_without_numbers()

@@ -11,7 +11,7 @@ from ..privacy.privacy_report import PrivacyReport
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
 from .aggregate import Answers
-from .report import Refinement
+from .reporting.rounds import Refinement
 from .requests import Request
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._checks import check_alpha, check_choice, check_flag, check_whole
+from ..data.coding import Coding
+from ..data.formula import TableFormula, as_formula
 from ..data.schema import Schema
 from ..errors import FedRidgeError, PrivacyError
 from ..features import FeatureMap
@@ -49,6 +51,7 @@ class FitSettings:
     screen: str = "report"
     unnamed: str = "refuse"
     strict: bool = False
+    formula: TableFormula | None = None
 
     selection: str | None = field(init=False)
     """How alpha is chosen: "clients", "server", "gcv", with privacy "noise", or not."""
@@ -82,6 +85,10 @@ class FitSettings:
         check_whole("max_rounds", self.max_rounds)
         check_whole("max_bytes", self.max_bytes)
         object.__setattr__(self, "feature_map", as_feature_map(self.feature_map))
+        formula = as_formula(self.formula)
+        object.__setattr__(self, "formula", formula)
+        if formula is not None:
+            check_formula_settings(self, formula)
         if not isinstance(self.tol, float) or not _SMALLEST_TOL <= self.tol < 1.0:
             raise FedRidgeError(
                 f"tol must be a number from {_SMALLEST_TOL:g} to below 1, got "
@@ -122,7 +129,9 @@ class FitSettings:
         one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         rounds = 1 if one_shot else self.max_rounds
-        rounds += 1 + MORE_AGREEMENTS if needs_data else 0
+        agrees = needs_data or self.formula is not None
+        rounds += needs_data + (self.formula is not None)
+        rounds += MORE_AGREEMENTS if agrees else 0
         names, screens = self.feature_names, self.screen != "off" and not private
         excludes = screens and self.screen == "exclude"
         derived = {
@@ -159,6 +168,16 @@ def as_feature_map(given: object) -> FeatureMap | None:
         "feature_map must be a FeatureMap, several of them joined with |, or text as "
         f'"standardize | fourier 200 gamma=0.1", got {got}'
     )
+
+
+def check_formula_settings(settings: FitSettings, formula: TableFormula) -> None:
+    """Refuse what a formula says already; it may leave the intercept out."""
+    if settings.feature_names is not None:
+        raise FedRidgeError("the columns are those of the formula: no feature_names.")
+    if not formula.intercept:
+        object.__setattr__(settings, "fit_intercept", False)
+    if settings.privacy is not None:
+        Coding.public(formula)
 
 
 def check_rounds_settings(settings: FitSettings) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -24,13 +24,15 @@ from ..federation.settings import FitSettings
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.evaluation import ErrorMoments, Evaluation, pool
+from ..regression.inference import Inference, infer
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
+from ..statistics.sufficient import SufficientStatistics
 from .error_text import LONGEST_NAME
 from .exchange import fedavg_round_bytes
 from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
-from .protocol.request_records import FIT_KEY
+from .protocol.request_records import FIT_KEY, SITES_KEY
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
@@ -171,6 +173,42 @@ class StrategyBase:
         total: Any = None if result is None else result.statistics
         return _fitted(total)  # type: ignore[no-any-return]
 
+    @property
+    def client_statistics_(self) -> dict[str, SufficientStatistics]:
+        """Statistics by client, by name where it has one, where the server kept them.
+
+        It does with ``cv="server"`` or "clients", and, up to 32 MB in all, to screen.
+        """
+        gathered = _fitted(self._run.result).gathered
+        parts, wanted = gathered.answers.parts, gathered.answers.participants
+        if any(getattr(parts.get(c), "form", "") != "full" for c in wanted):
+            raise AttributeError(
+                "the server did not keep full statistics of every client, but their "
+                'total only: use alphas=[...] with cv="server", which does.'
+            )
+        return {self._names.of(client): parts[client] for client in wanted}
+
+    @property
+    def inference_(self) -> Inference:
+        """Standard errors, tests and intervals of the model.
+
+        Other kinds of standard errors are `infer` of `statistics_`, with ``parts`` from
+        `client_statistics_`.
+        """
+        model, total = self.model_, cast("Statistics", self.statistics_)
+        if total.form != "full":
+            raise AttributeError(
+                "there is no inference_: standard errors need full statistics without "
+                "noise."
+            )
+        chosen = _fitted(self._run.result).selection
+        return infer(
+            total,
+            model.alpha_ if chosen is None else chosen,
+            fit_intercept=model.fit_intercept,
+            standardize=model.standardize,
+        )
+
     # ---- rounds -----------------------------------------------------------------
 
     def _start_fit(self, settings: FitSettings, fraction_evaluate: float) -> None:
@@ -189,10 +227,10 @@ class StrategyBase:
         self._run, self._last_round = FitRun(self._settings), NO_ROUND
         self._names = ClientNames()
 
-    def _config(self, server_round: int) -> dict[str, Any]:
+    def _config(self, server_round: int, sites: int) -> dict[str, Any]:
         """Return what every request says beside what it asks for."""
         named = {} if self._run.name is None else {FIT_KEY: self._run.name}
-        return {"server-round": server_round, **named}
+        return {"server-round": server_round, SITES_KEY: sites, **named}
 
     def _trains(self, server_round: int) -> bool:
         """Whether the fit has anything to ask in this train round."""
@@ -249,7 +287,8 @@ class StrategyBase:
             self._arrays = array_record(model_arrays(run.model))
         if run.report is not None:
             self._last_round = server_round
-            run.compare_bytes(fedavg_round_bytes(self._arrays))
+            if run.bytes_up:  # in a rehearsal nothing is sent
+                run.compare_bytes(fedavg_round_bytes(self._arrays))
             for client, reason in run.report.suspects.items():
                 name = self._names.of(client)
                 log.warning("%s: client %s is suspect: %s", where, name, reason)
@@ -271,7 +310,8 @@ class StrategyBase:
         result = _fitted(self._run.result)
         gathered = result.gathered
         # The arrays of the model are on mapped columns.
-        return AskEvaluation(self.model_, gathered.feature_map, gathered.wanted)
+        found: AskEvaluation = gathered.about(AskEvaluation(self.model_))
+        return found
 
     def _finish_evaluation(
         self, answers: Answers, up: int, down: int, began: float

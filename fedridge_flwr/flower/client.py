@@ -2,12 +2,13 @@
 
 import inspect
 import logging
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.common import (
     Code,
@@ -27,17 +28,25 @@ from flwr.compat.common.recorddict_compat import (
 )
 from numpy.typing import NDArray
 
-from .._checks import check_whole
+from .._checks import check_whole, must_be
 from ..errors import (
     ColumnNamesError,
-    DataError,
     FedRidgeError,
+    PolicyError,
     PrivacyError,
     ProtocolError,
 )
 from ..features import FeatureMap, check_permission
-from ..federation.requests import AskEvaluation, AskRelease, Request
-from ..federation.respond import Guards, RawRows, respond
+from ..federation.disclosure import SitePolicy
+from ..federation.policy_file import CONFIG_KEY, VARIABLE, policies_in_force
+from ..federation.requests import (
+    AskEvaluation,
+    AskRelease,
+    AskStatistics,
+    AskTable,
+    Request,
+)
+from ..federation.respond import Guards, loaded_rows, respond
 from ..linalg.blas import keep_to_own_cores
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
@@ -62,10 +71,11 @@ from .protocol.request_records import (
 from .release_memory import RELEASES, ClientName, PrivacyTerms
 from .row_cache import cached_rows
 
-LoadData: TypeAlias = Callable[[Context], tuple[Any, ...]]
+LoadData: TypeAlias = Callable[[Context], Any]
 
 log = logging.getLogger("flwr")
 _OK = Status(Code.OK, "Success")
+_HARMLESS = PolicyError | PrivacyError | ProtocolError | ColumnNamesError
 
 
 def ridge_client_app(
@@ -78,6 +88,8 @@ def ridge_client_app(
     privacy_policy: PrivacyPolicy | None = None,
     privacy_ledger: PrivacyLedger | None = None,
     client_name: ClientName | None = None,
+    display_name: Callable[[Context], str | None] | None = None,
+    site_policy: SitePolicy | None = None,
     reuse_data: bool = True,
 ) -> ClientApp:
     """Return a ClientApp that answers `FedRidge`, or `LegacyFedRidge`.
@@ -89,9 +101,10 @@ def ridge_client_app(
     ----------
     load_data : callable
         ``load_data(context)`` returns this client's rows as (X, y) or
-        (X, y, sample_weight). Of what it raises the server is told the type and the
-        line; the message, which may quote data, is in the client's own log. To tell
-        the server a reason, raise a `DataError`.
+        (X, y, sample_weight); or a whole table, a data frame or a `TableFile`, of which
+        ``FedRidge(formula=...)`` says what is X and what is y. Of what it raises the
+        server is told the type and the line; the message, which may quote data, is in
+        the client's own log. To tell the server a reason, raise a `DataError`.
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
     min_rows : int
@@ -113,6 +126,13 @@ def ridge_client_app(
     client_name : str or callable, optional
         Name in the ledger, or ``client_name(context)``: node ids change from run to
         run.
+    display_name : callable, optional
+        From the context to what reports call this client, if it is not the name in its
+        node-config, or its partition.
+    site_policy : SitePolicy, optional
+        What this client refuses to send, for tests and simulations. In a deployment the
+        site names a file of its own in its node-config or environment, which holds in
+        any case; if there are both, both must be satisfied.
     reuse_data : bool
         Keep rows in memory between the rounds of a fit that takes several, up to 1 GiB
         in a process, instead of calling `load_data` in each. Rows that are not arrays,
@@ -129,8 +149,8 @@ def ridge_client_app(
     PrivacyError
         If there is a ledger and no name.
     FedRidgeError
-        If `load_data` is no function, `min_rows` no whole number of at least 1, or
-        `feature_maps` are not maps.
+        If `load_data` is no function, `min_rows` no whole number of at least 1,
+        `feature_maps` are not maps, or `site_policy` is no policy.
 
     Examples
     --------
@@ -159,6 +179,8 @@ change from run to run.
     for load in (load_data, load_eval_data or load_data):
         check_takes_context(load)
     check_whole("min_rows", min_rows)
+    if site_policy is not None and not isinstance(site_policy, SitePolicy):
+        raise must_be("site_policy", "a SitePolicy", site_policy)
     allowed = check_permission(feature_maps)
     terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
     private_only = privacy_policy is not None or privacy_ledger is not None
@@ -166,22 +188,28 @@ change from run to run.
     token = uuid.uuid4().hex
 
     def site(context: Context) -> Site:
-        def load(request: Request, fit: object) -> RawRows:
+        def load(request: Request, fit: object) -> Any:
             evaluating = request.task == AskEvaluation.task
             own = (load_eval_data if evaluating else None) or load_data
 
-            def rows() -> RawRows:
-                return as_rows(own(context), "what load_data returns")
+            def rows() -> Any:
+                return loaded_rows(own(context), request, "what load_data returns")
 
-            if fit is None or not reuse_data:
+            # The statistics of a table take one pass; to keep its rows is a copy.
+            once = request.coding is not None and request.task == AskStatistics.task
+            if fit is None or not reuse_data or once or request.task == AskTable.task:
                 return rows()
             place = (token, context.run_id, context.node_id, own is load_data)
-            return cached_rows(place, fit, rows)
+            # Sites that have gone may change the coding within a fit.
+            return cached_rows(place, (fit, request.coding), rows)
 
         def guards(private: bool) -> Guards:
             remembers = private or private_only or RELEASES in context.state
             return Guards(
-                min_rows, allowed, terms.curator(context) if remembers else None
+                min_rows,
+                allowed,
+                terms.curator(context) if remembers else None,
+                site_policies(context.node_config, site_policy),
             )
 
         return Site(
@@ -190,13 +218,17 @@ change from run to run.
             share_names=share_feature_names,
             private_only=private_only,
             reports_failures=reports_failures,
-            named=name_field(context),
+            named=name_field(context, display_name),
         )
 
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
+        return handle(message, site(context))
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
         return handle(message, site(context))
 
     @app.evaluate()
@@ -226,7 +258,7 @@ class Site:
         What answers say of who it is: nothing, or the name that people know it by.
     """
 
-    load: Callable[[Request, object], RawRows]
+    load: Callable[[Request, object], Any]
     guards: Callable[[bool], Guards]
     share_names: bool
     private_only: bool
@@ -256,7 +288,7 @@ class Site:
             exc_info=not expected and error,
         )
         # Whether rows are valid is itself about the rows.
-        harmless = isinstance(error, PrivacyError | ProtocolError | ColumnNamesError)
+        harmless = isinstance(error, _HARMLESS)
         quiet = self.private_only or is_private(config)
         if quiet and not (harmless or self.reports_failures):
             return "could not make a private release; the reason is in its own log."
@@ -286,8 +318,9 @@ def handle(message: Message, site: Site, *, evaluating: bool = False) -> Message
             reply = reply_content(answer, site.share_names)
         except Exception as error:
             reply = error_content(site.explain(error, config))
-        if "config" in reply:
-            reply.config_records["config"].update(site.named)
+        record = reply.get("config")
+        if isinstance(record, ConfigRecord):
+            record.update(site.named)
     return Message(reply, reply_to=message)
 
 
@@ -328,11 +361,22 @@ def evaluate_arrays(
     return found.mse, found.n_rows, dict(evaluation_metrics(found))
 
 
-def name_field(context: Context) -> dict[str, str]:
+def site_policies(
+    node_config: Mapping[str, object], own: SitePolicy | None
+) -> tuple[SitePolicy, ...]:
+    """Return what a site refuses to send, by its code and by a file of its own."""
+    named = CONFIG_KEY in node_config or VARIABLE in os.environ
+    return policies_in_force(node_config, own) if named or own is not None else ()
+
+
+def name_field(
+    context: Context, display_name: Callable[[Context], str | None] | None = None
+) -> dict[str, str]:
     """Return the name a site was started with, or its partition, to be sent along."""
     told = context.node_config
-    if "name" in told:
-        return {NAME_KEY: one_line(told["name"])[:LONGEST_NAME]}
+    name = told.get("name") or (display_name(context) if display_name else None)
+    if name:
+        return {NAME_KEY: one_line(name)[:LONGEST_NAME]}
     if "partition-id" in told:
         return {NAME_KEY: f"partition {told['partition-id']}"}
     return {}
@@ -361,14 +405,3 @@ def check_takes_context(load: LoadData) -> None:
             f"load_data must take one argument, the context; {name}{signature} does "
             f"not. Wrap it, as in lambda context: {name}(...)."
         ) from None
-
-
-def as_rows(data: Any, what: str) -> RawRows:
-    """Return what a user gave as (X, y, weights), weights perhaps None."""
-    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
-        got = type(data).__name__
-        if isinstance(data, tuple | list):
-            got += f" of {len(data)}"
-        raise DataError(f"{what} must be (X, y) or (X, y, sample_weight), got a {got}.")
-    X, y, *weight = data
-    return X, y, weight[0] if weight else None

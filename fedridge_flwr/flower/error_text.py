@@ -4,12 +4,13 @@ import re
 import traceback
 from types import FrameType
 
-from ..errors import DataError, FedRidgeError
+from ..errors import DataError, FedRidgeError, PolicyError
 
 # Between a message and load_data there is nothing but these.
 _CALLERS = (__package__, "fedridge_flwr.federation.respond")
 _LONGEST_REASON = 400
 LONGEST_NAME = 64
+DECLINED = "declined by site policy."
 _LONGEST_TEXT = 10_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _WRAPPERS = (
@@ -74,7 +75,8 @@ def readable_error(error: Exception, share_names: bool) -> str:
     "could not convert string to float: 'Alice'", and they name columns and files: of
     such an error only the type and the place travel. So it is with errors of ours that
     come out of load_data, which may be about a file, unless it is a `DataError`: that
-    is how load_data tells the server something.
+    is how load_data tells the server something. Of a `PolicyError` nothing travels but
+    that there is one: which rule it was may be about the rows.
 
     Examples
     --------
@@ -87,6 +89,8 @@ def readable_error(error: Exception, share_names: bool) -> str:
     >>> "income" in text
     False
     """
+    if isinstance(error, PolicyError):
+        return DECLINED
     if isinstance(error, DataError):
         return str(error) if share_names else error.anonymous()
     where = _called(error)

@@ -29,6 +29,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from .._checks import check_whole
+from ..data.formula import TableFormula
 from ..features import FeatureMap
 from ..federation.aggregate import Answers
 from ..federation.requests import Request
@@ -99,7 +100,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    wire_dtype, max_bytes, screen, unnamed, strict
+    wire_dtype, max_bytes, screen, unnamed, strict, formula
         As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
@@ -223,6 +224,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         screen: str = "report",
         unnamed: str = "refuse",
         strict: bool = False,
+        formula: TableFormula | str | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         initial_parameters: Parameters | None = None,
@@ -294,7 +296,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
                 self._log_report()
             return []
         request: Any = current.ask
-        ins = FitIns(*self._ins(request, self.on_fit_config_fn, server_round))
+        config_fn, sites = self.on_fit_config_fn, len(clients)
+        ins = FitIns(*self._ins(request, config_fn, server_round, sites))
         size = _bytes(fitins_to_recorddict(ins, True))
         self._run.bytes_down += len(clients) * size
         return [(client, ins) for client in clients]
@@ -304,11 +307,13 @@ class LegacyFedRidge(StrategyBase, Strategy):
         request: Request,
         config_fn: Callable[[int], dict[str, Scalar]] | None,
         server_round: int,
+        sites: int,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Return parameters and configuration of a request."""
         fields, arrays = request_parts(request)
         config: dict[str, Scalar] = dict(config_fn(server_round)) if config_fn else {}
-        config |= {PROTOCOL_KEY: PROTOCOL, **fields, **self._config(server_round)}
+        ours = self._config(server_round, sites)
+        config |= {PROTOCOL_KEY: PROTOCOL, **fields, **ours}
         return ndarrays_to_parameters(list(arrays.values())), config
 
     def _warn_of_rounds(self) -> None:
@@ -397,7 +402,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
         instructions, self._sent = [], 0
         for client in connected:
             if _name(client) in requests:
-                asked = self._ins(requests[_name(client)], config_fn, server_round)
+                own = requests[_name(client)]
+                asked = self._ins(own, config_fn, server_round, len(requests))
                 ins = EvaluateIns(*asked)
                 self._sent += _bytes(evaluateins_to_recorddict(ins, True))
                 instructions.append((client, ins))

@@ -12,18 +12,19 @@ from .._checks import check_whole
 from ..data.rows import check_rows
 from ..errors import PrivacyError
 from ..features import FeatureMap, check_permission
+from ..federation.disclosure import SitePolicy
 from ..federation.requests import AskEvaluation, AskStatistics
-from ..federation.respond import Guards
+from ..federation.respond import Guards, loaded_rows
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
 from ..statistics.sufficient import SufficientStatistics
 from .client import (
     Site,
-    as_rows,
     evaluate_arrays,
     evaluate_result,
     fit_result,
     name_field,
+    site_policies,
 )
 from .protocol.answer_records import answer_fields
 from .release_memory import ClientName, PrivacyTerms
@@ -52,8 +53,9 @@ class RidgeClient(NumPyClient):
         The context that ``client_fn`` gets; private requests need it, since a release
         is remembered there. With it the server knows the client by the name in its
         node config, or by its partition.
-    privacy_policy, privacy_ledger, client_name
-        As in `ridge_client_app`.
+    privacy_policy, privacy_ledger, client_name, site_policy
+        As in `ridge_client_app`. A policy that the SuperNode's node-config names is
+        found with `context` only; the environment is looked at in any case.
 
     Raises
     ------
@@ -101,9 +103,12 @@ class RidgeClient(NumPyClient):
         privacy_policy: PrivacyPolicy | None = None,
         privacy_ledger: PrivacyLedger | None = None,
         client_name: ClientName | None = None,
+        site_policy: SitePolicy | None = None,
     ) -> None:
         train = (X, y, sample_weight)
-        evaluation = train if eval_data is None else as_rows(eval_data, "eval_data")
+        evaluation: Any = train
+        if eval_data is not None:
+            evaluation = loaded_rows(eval_data, AskStatistics(), "eval_data")
         check_whole("min_rows", min_rows)
         allowed = None if feature_maps is None else check_permission(feature_maps)
         private_only = privacy_policy is not None or privacy_ledger is not None
@@ -117,12 +122,18 @@ class RidgeClient(NumPyClient):
         if context is not None or private_only:
             terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
             curator = None if context is None else terms.curator(context)
-        guards = Guards(min_rows, allowed, curator)
+        node_config = {} if context is None else context.node_config
+
+        def guards(private: bool) -> Guards:
+            # Not before a request: of what a client_fn raises, the server is told all.
+            policies = site_policies(node_config, site_policy)
+            return Guards(min_rows, allowed, curator, policies)
+
         self._site = Site(
             load=lambda request, _: (
                 evaluation if request.task == AskEvaluation.task else train
             ),
-            guards=lambda private: guards,
+            guards=guards,
             share_names=share_feature_names,
             private_only=private_only,
             reports_failures=privacy_policy is not None
@@ -154,7 +165,9 @@ class RidgeClient(NumPyClient):
         guards, rows = self._site.guards(False), check_rows(*self._rows)
         guards.check_request(AskStatistics())
         guards.check_rows(rows)
-        return SufficientStatistics.from_rows(rows)
+        found = SufficientStatistics.from_rows(rows)
+        guards.remember(rows)
+        return found
 
     def fit(
         self, parameters: list[NDArray[Any]], config: dict[str, Any]

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from ..federation.respond import RawRows
+from ..data.local_table import RawRows
 
 LARGEST_CACHE = 1 << 30
 """Bytes of rows kept in one process, at most; the ones used last stay."""
@@ -30,17 +30,17 @@ def cached_rows(
             _kept[place] = known
             return known[1]
     rows = load()
-    sizes = [_bytes_of(part) for part in rows if part is not None]
+    sizes = [_bytes_of(part) for part in rows[:3] if part is not None]
     size = sum(each for each in sizes if each is not None)
     if None in sizes or size > LARGEST_CACHE:
         return rows
     # Arrow tables have no copy, and nobody can change them.
-    X, y, weight = (part.copy() if hasattr(part, "copy") else part for part in rows)
+    copies = tuple(part.copy() if hasattr(part, "copy") else part for part in rows)
     with _lock:
-        _kept[place] = fit, (X, y, weight), size
+        _kept[place] = fit, copies, size
         while sum(kept for *_, kept in _kept.values()) > LARGEST_CACHE:
             _kept.popitem(last=False)
-    return X, y, weight
+    return copies
 
 
 def _bytes_of(part: Any) -> int | None:

@@ -11,9 +11,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from .._checks import check_whole
+from ..data.formula import TableFormula
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..federation.aggregate import Answers
+from ..federation.requests import AskTable
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
@@ -122,6 +124,9 @@ class FedRidge(StrategyBase, Strategy):
         asked is not in it. Off by default: that a site may fail, be late or decline,
         and the model is exact for the others, is what one round is good for. The report
         then says in its first line how many clients and rows are in the model.
+    formula : str or TableFormula, optional
+        As in ``"bp ~ age + C(sex)"``, where clients have whole tables. One round more
+        agrees on the levels of categories and names the tables that do not fit.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -212,6 +217,7 @@ class FedRidge(StrategyBase, Strategy):
         screen: str = "report",
         unnamed: str = "refuse",
         strict: bool = False,
+        formula: TableFormula | str | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -342,10 +348,11 @@ class FedRidge(StrategyBase, Strategy):
         else:
             connected = set(grid.get_node_ids())
             nodes = [node for node in map(int, current.to) if node in connected]
+        asks_table = getattr(current.ask, "task", "") == AskTable.task
         self._write_messages(
             dict.fromkeys(map(str, nodes), current.ask),
-            {**config, **self._config(server_round)},
-            MessageType.TRAIN,
+            {**config, **self._config(server_round, len(nodes))},
+            MessageType.QUERY if asks_table else MessageType.TRAIN,
         )
         which = "" if self._settings.rounds == 1 else f" in round {server_round}"
         log.info("configure_train: asked %d nodes%s", len(nodes), which)
@@ -385,7 +392,9 @@ class FedRidge(StrategyBase, Strategy):
             nodes = sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
             requests = dict.fromkeys(map(str, nodes), self._evaluation_request())
         self._write_messages(
-            requests, {**config, **self._config(server_round)}, MessageType.EVALUATE
+            requests,
+            {**config, **self._config(server_round, len(requests))},
+            MessageType.EVALUATE,
         )
         log.info("configure_evaluate: asked %d nodes", len(self._asked))
         return self._asked
@@ -419,7 +428,7 @@ class FedRidge(StrategyBase, Strategy):
         self, requests: Mapping[str, Any], config: Mapping[str, Any], kind: str
     ) -> None:
         """Write one message per node; equal requests share their content."""
-        older = "fitins" if kind == MessageType.TRAIN else "evaluateins"
+        older = "evaluateins" if kind == MessageType.EVALUATE else "fitins"
         contents: dict[tuple[int, str], Any] = {}
         for node, request in requests.items():
             form = self._forms.get(node, FORMS[0]) if older == "fitins" else FORMS[0]

@@ -35,9 +35,9 @@ def blas_workers() -> Iterator[int]:
     if not _one_at_a_time.acquire(blocking=False):
         yield 1
         return
-    workers = blas_threads()
     before = [(library, library.get_num_threads()) for library in _libraries()]
     many = [(library, threads) for library, threads in before if threads != 1]
+    workers = min((threads for _, threads in before), default=1)
     try:
         for library, _ in many:
             library.set_num_threads(1)

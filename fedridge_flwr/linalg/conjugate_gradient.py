@@ -106,22 +106,24 @@ class ConjugateSteps:
     @property
     def converged(self) -> bool:
         """Whether all targets reached the tolerance."""
-        return bool((self._estimates() <= self._tol).all())
+        return bool((self.estimates <= self._tol).all())
 
     @property
-    def estimates(self) -> list[float]:
+    def estimates(self) -> Array:
         """Relative residual of each target, by which it ends."""
-        return list(map(float, self._estimates()))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.sqrt(np.maximum(self._energy, 0.0) / self._size)
+        return np.where(self._size != 0, ratio, 0.0)
 
     @property
     def estimate(self) -> float:
         """Largest of the `estimates`."""
-        return float(self._estimates().max())
+        return float(self.estimates.max())
 
     @property
     def stuck(self) -> list[int]:
         """Targets that ended above the tolerance."""
-        above = ~(self._estimates() <= self._tol)
+        above = ~(self.estimates <= self._tol)
         return [j for j, why in enumerate(self._reasons) if why and above[j]]
 
     @property
@@ -212,16 +214,11 @@ class ConjugateSteps:
             size = np.abs(_dots(self._solution, self._rhs))
             found = np.sqrt(bound * np.maximum(energy, 0.0) / size) + _ROUNDING
         # Before the first step nothing is known, and a target of zeros is exact.
-        found = np.where(np.isfinite(found), found, self._estimates())
+        found = np.where(np.isfinite(found), found, self.estimates)
         return np.where(self._size != 0, found, 0.0)
 
     def _preconditioned(self, vectors: Array) -> Array:
         return vectors if self._precondition is None else self._precondition(vectors)
-
-    def _estimates(self) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.sqrt(np.maximum(self._energy, 0.0) / self._size)
-        return np.where(self._size != 0, ratio, 0.0)
 
     def _aim(self) -> None:
         """Choose the next directions, and end targets that need none."""
@@ -239,7 +236,7 @@ class ConjugateSteps:
         self._directions[:, active] = steepest[:, active]
 
     def _judge(self, active: list[int]) -> None:
-        estimates = self._estimates()
+        estimates = self.estimates
         for j in active:
             if not np.isfinite(estimates[j]):
                 self._reasons[j] = "the estimate is not finite"

@@ -46,13 +46,17 @@ def factor_of_rows(unit: Array) -> tuple[Array, Order]:
     return factor[:rank] * np.sign(diagonal[:rank, None]), order.astype(np.int32)
 
 
-def factor_of_matrix(correlations: Array) -> tuple[Array, Order]:
+def factor_of_matrix(
+    correlations: Array, tolerance: float = _NEGLIGIBLE_SQUARED
+) -> tuple[Array, Order]:
     """Return the same R from C = R'R, for more rows than are worth factorising.
 
     Parameters
     ----------
     correlations : ndarray of shape (p, p)
         C, with a diagonal of ones or zeros.
+    tolerance : float
+        Squares below it are rounding; if negative, below LAPACK's own.
 
     Examples
     --------
@@ -61,7 +65,7 @@ def factor_of_matrix(correlations: Array) -> tuple[Array, Order]:
     (array([[1. , 0.6],
            [0. , 0.8]]), array([0, 1], dtype=int32))
     """
-    factor, pivots, rank, _ = dpstrf(correlations, tol=_NEGLIGIBLE_SQUARED, lower=0)
+    factor, pivots, rank, _ = dpstrf(correlations, tol=tolerance, lower=0)
     return np.triu(factor)[:rank], (pivots - 1).astype(np.int32)
 
 

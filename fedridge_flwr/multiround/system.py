@@ -10,10 +10,7 @@ openings. Clients that sent their statistics need not be asked: they count as on
 whose C_k is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,70 +32,59 @@ from .products import FirstMoments
 _JITTER = 1e-10
 
 
-@dataclass(frozen=True, eq=False)
 class System:
-    """A W = H, as far as the server knows it; made by `of`."""
+    """A W = H, as far as the server knows it.
 
-    openings: Mapping[str, Opening]
-    alpha: float
-    fit_intercept: bool
-    standardize: bool
-    weight: float
-    means: Array
-    between: Array
-    variances: Array
-    rhs: Array
-    known: SufficientStatistics | None = None
-    known_gram: Array | None = None
+    Parameters
+    ----------
+    openings : mapping of str to Opening
+        Those of the clients.
+    alpha : float
+        Penalty.
+    known : SufficientStatistics, optional
+        Statistics of clients that are not asked any more.
+    fit_intercept, standardize : bool
+        As in `solve`.
 
-    @classmethod
-    def of(
-        cls,
+    Raises
+    ------
+    StatisticsError
+        If there are no rows.
+    SingularSystemError
+        If the openings show that the rows do not determine the coefficients.
+    """
+
+    def __init__(
+        self,
         openings: Mapping[str, Opening],
         alpha: float,
         known: SufficientStatistics | None = None,
         *,
         fit_intercept: bool = True,
         standardize: bool = False,
-    ) -> System:
-        """Return the system of these clients, and of those behind `known`.
-
-        Raises
-        ------
-        StatisticsError
-            If there are no rows.
-        SingularSystemError
-            If the openings show that the rows do not determine the coefficients.
-        """
+    ) -> None:
+        self.openings, self.known, self.alpha = openings, known, alpha
+        self.fit_intercept, self.standardize = fit_intercept, standardize
+        self.known_gram = None if known is None else known.centred_gram
         moments = [opening.moments for opening in openings.values()]
         moments += [] if known is None else [_first_moments(known)]
         weights = np.array([each.weight for each in moments])
-        total = float(weights.sum())
-        if total == 0.0:
+        self.weight = float(weights.sum())
+        if self.weight == 0.0:
             raise StatisticsError("no rows, or weights of zero: nothing to fit.")
         d = moments[0].moment.shape[0]
-        places = np.stack([each.means for each in moments])
-        means = weights @ places / total
-        means = means + weights @ (places - means) / total
-        away = np.sqrt(weights)[:, None] * (places - means if fit_intercept else places)
-        inside = np.sum([each.variances for each in moments], axis=0)
+        places, roots = np.stack([each.means for each in moments]), np.sqrt(weights)
+        means = weights @ places / self.weight
+        self.means: Array = means + weights @ (places - means) / self.weight
+        spread = roots[:, None] * (places - self.means)
         # Variances of all rows, about the mean of all: what standardisation divides by.
-        spread = np.sqrt(weights)[:, None] * (places - means)
-        variances = inside + np.einsum("kj,kj->j", spread, spread)
-        return cls(
-            openings=dict(openings),
-            alpha=alpha,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            weight=total,
-            means=means,
-            between=away[:, :d],
-            variances=variances,
-            rhs=np.sum([each.moment for each in moments], axis=0)
-            + away[:, :d].T @ away[:, d:],
-            known=known,
-            known_gram=None if known is None else known.centred_gram,
-        )
+        inside = np.sum([each.variances for each in moments], axis=0)
+        self.variances: Array = inside + np.einsum("kj,kj->j", spread, spread)
+        away = spread if fit_intercept else roots[:, None] * places
+        self.between: Array = away[:, :d]
+        within = np.sum([each.moment for each in moments], axis=0)
+        self.rhs: Array = within + self.between.T @ away[:, d:]
+        self._refuse_singular()
 
     @property
     def n_features(self) -> int:
@@ -201,7 +187,7 @@ class System:
         known = 0 if self.known is None else self.known.count
         return known + sum(opening.count for opening in self.openings.values())
 
-    def __post_init__(self) -> None:
+    def _refuse_singular(self) -> None:
         """Refuse a system that the openings show to be singular."""
         if self.alpha > 0:
             return

@@ -1,8 +1,10 @@
-"""How the blocks of a release share one privacy budget."""
+"""How the blocks of a release share one privacy budget: shares by block, above 0.
+
+Over all answers of a fit they add up to 1.
+"""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..errors import PrivacyError
 from .validators import check_number
@@ -16,33 +18,21 @@ _COUNT = _TRACE = 0.01
 _GRAM = 0.2
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Share of the budget of every block that one answer has.
+def replacement(shares: Mapping[str, float], n_targets: int) -> float:
+    """Return how far replacing one record moves gram, moment and target_gram.
 
-    Parameters
-    ----------
-    of : mapping
-        Shares by block, each above 0. Over all answers of a fit they add up to 1.
+    Two rows at cosine c, with targets v and v', are at the squared distance
+    2 p_G (1 - c²) + p_h (v² + v'² - 2 c v·v') + p_yy (v⁴ + v'⁴ - 2 (v·v')²), the
+    largest for rows of length 1, since only c is gained by shorter ones.
+
+    Examples
+    --------
+    >>> round(replacement({"gram": 0.5, "moment": 0.5}, 1), 4)
+    1.5
     """
-
-    of: Mapping[str, float]
-
-    def replacement(self, n_targets: int) -> float:
-        """Return how far replacing one record moves gram, moment and target_gram.
-
-        Two rows at cosine c, with targets v and v', are at the squared distance
-        2 p_G (1 - c²) + p_h (v² + v'² - 2 c v·v') + p_yy (v⁴ + v'⁴ - 2 (v·v')²), the
-        largest for rows of length 1, since only c is gained by shorter ones.
-
-        Examples
-        --------
-        >>> round(Shares({"gram": 0.5, "moment": 0.5}).replacement(1), 4)
-        1.5
-        """
-        shares = [self.of.get(block, 0.0) for block in _KNOWN]
-        square = _one_target(*shares) if n_targets == 1 else _several_targets(*shares)
-        return math.sqrt(square)
+    known = [shares.get(block, 0.0) for block in _KNOWN]
+    square = _one_target(*known) if n_targets == 1 else _several_targets(*known)
+    return math.sqrt(square)
 
 
 def _several_targets(gram: float, moment: float, target_gram: float) -> float:
@@ -73,16 +63,16 @@ def _one_target(gram: float, moment: float, target_gram: float) -> float:
     return max(square(s) for s in candidates)
 
 
-def one_shot_shares(split: Mapping[str, float] | None) -> Shares:
+def one_shot_shares(split: Mapping[str, float] | None) -> Mapping[str, float]:
     """Return the shares of the one-shot release, checked.
 
     Examples
     --------
-    >>> one_shot_shares({"gram": 0.45, "moment": 0.45, "target_gram": 0.1}).of["gram"]
+    >>> one_shot_shares({"gram": 0.45, "moment": 0.45, "target_gram": 0.1})["gram"]
     0.45
     """
     if split is None:
-        return Shares({"gram": 0.5, "moment": 0.5})
+        return {"gram": 0.5, "moment": 0.5}
     if not {"gram", "moment"} <= set(split) <= set(_KNOWN):
         raise PrivacyError(
             'budget_split must have "gram" and "moment", and may have "target_gram", '
@@ -95,10 +85,10 @@ def one_shot_shares(split: Mapping[str, float] | None) -> Shares:
     total = math.fsum(shares.values())
     if abs(total - 1.0) > 1e-9:
         raise PrivacyError(f"budget_split must add up to 1, got {total!r}.")
-    return Shares({block: share / total for block, share in shares.items()})
+    return {block: share / total for block, share in shares.items()}
 
 
-def refinement_shares(rounds: int, server_round: int) -> Shares:
+def refinement_shares(rounds: int, server_round: int) -> Mapping[str, float]:
     """Return the shares of one round of residual refinement.
 
     All rounds have the same share for residuals: as long as the model explains them the
@@ -106,12 +96,11 @@ def refinement_shares(rounds: int, server_round: int) -> Shares:
 
     Examples
     --------
-    >>> sum(sum(refinement_shares(5, t).of.values()) for t in range(1, 6))
+    >>> sum(sum(refinement_shares(5, t).values()) for t in range(1, 6))
     1.0
     """
     gram = _GRAM / math.sqrt(rounds + 1)
     residual = (1.0 - _COUNT - _TRACE - gram) / rounds
     if server_round > 1:
-        return Shares({"residual": residual})
-    first = {"count": _COUNT, "trace": _TRACE, "gram": gram, "residual": residual}
-    return Shares(first)
+        return {"residual": residual}
+    return {"count": _COUNT, "trace": _TRACE, "gram": gram, "residual": residual}

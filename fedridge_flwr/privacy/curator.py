@@ -112,18 +112,13 @@ class Curator:
             return self.past[request.key]
         privacy, question = request.privacy, request.question
         server_round, intercept = question.server_round, request.intercept
-        layout = check_question(rows, privacy, intercept=intercept, question=question)
+        check_question(rows, privacy, intercept=intercept, question=question)
         if self.ledger is not None:
             self.ledger.charge(self.name, request.release, privacy, server_round)
         self.past[request.fit] = _mus(privacy)
         counts = ClippingCounts()
         found = make_release(
-            rows,
-            privacy,
-            intercept=intercept,
-            question=question,
-            counts=counts,
-            layout=layout,
+            rows, privacy, intercept=intercept, question=question, counts=counts
         )
         self.past[request.key] = found
         if server_round == 1:

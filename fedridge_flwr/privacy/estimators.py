@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from .._checks import check_alpha
 from .._types import Array
-from ..errors import StatisticsError
 from ..linalg.packed import EPS
 from .denoising import LEAST_SD, noise_edge, shrunken_eigenvalues, signal_in
 
@@ -137,8 +137,6 @@ def choose_alpha(
     >>> choose_alpha("ridge_floor", equations, [0.1, 1e6])[0]
     0.1
     """
-    if len(alphas) == 0 or repeats < 1:
-        raise StatisticsError("choosing needs at least one alpha and one repeat.")
     problem, rule = _scaled(equations), _RULES[estimator]
     penalties = np.array([problem.penalty(alpha) for alpha in alphas])
     rng = np.random.default_rng(20)
@@ -188,11 +186,9 @@ class _Problem:
     moment_exponent: Array
 
     def penalty(self, alpha: float) -> float:
-        """Bring a checked alpha to the unit of the Gram matrix."""
-        if not (math.isfinite(alpha) and alpha >= 0.0):
-            raise StatisticsError(f"alpha must be finite and at least 0, got {alpha}.")
+        """Return alpha, checked, in the unit of the Gram matrix."""
         with np.errstate(over="ignore"):
-            return float(np.ldexp(alpha, -self.gram_exponent))
+            return float(np.ldexp(check_alpha(alpha), -self.gram_exponent))
 
     def solver(self, rule: Rule) -> tuple[Array, Solver]:
         """Decompose once: the eigenvectors, and what solves for any alpha."""
@@ -229,16 +225,7 @@ class _Problem:
 
 def _scaled(equations: NoisyEquations) -> _Problem:
     gram_sd, moment_sd = equations.gram_sd, equations.moment_sd
-    gram = np.asarray(equations.gram, dtype=np.float64)
-    moment = np.asarray(equations.moment, dtype=np.float64)
-    if moment.ndim != 2 or gram.shape != (len(moment), len(moment)) or not gram.size:
-        shapes = f"{gram.shape} and {moment.shape}"
-        raise StatisticsError(f"gram and moment do not fit: their shapes are {shapes}.")
-    if not (np.isfinite(gram).all() and np.isfinite(moment).all()):
-        raise StatisticsError("gram and moment must be finite.")
-    for name, sd in (("gram_sd", gram_sd), ("moment_sd", moment_sd)):
-        if not (math.isfinite(sd) and sd >= 0.0):
-            raise StatisticsError(f"{name} must be finite and at least 0, got {sd}.")
+    gram, moment = equations.gram, equations.moment
     _, gram_exponent = np.frexp(max(float(np.abs(gram).max()), gram_sd))
     _, exponent = np.frexp(np.maximum(np.abs(moment).max(axis=0), moment_sd))
     unit = np.ldexp(gram, -gram_exponent)

@@ -18,7 +18,7 @@ proposals are accepted if sd is large; a sd below S is exact too, and slower.
 
 Rounding decides nothing. k is looked up by 16 random bits where they settle it, and a
 coin of probability exp(-t) by 16 or 48 bits and floating point where those settle it.
-Otherwise more bits are drawn and held against as many digits, until the two differ.
+Otherwise more bits are drawn and compared with more digits, until the two differ.
 They do in the end: the limits are no fractions, they have no last digit.
 
 The one departure: k ends at 32 deviations. What is beyond has probability 1e-222, and

@@ -71,7 +71,7 @@ def open_entries(path: Path) -> Iterator[tuple[sqlite3.Connection, list[Entry]]]
             yield database, _checked_entries(database)
     except (OSError, sqlite3.OperationalError) as error:
         raise _refused(f"cannot be read or written ({type(error).__name__})") from error
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise _refused(_DAMAGED) from error
 
 

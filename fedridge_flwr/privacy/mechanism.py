@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from .._checks import check_whole
 from ..errors import MissingBoundError, PrivacyError
 from .accounting import epsilon_of, noise_multiplier
-from .budget_shares import Shares, one_shot_shares, refinement_shares
+from .budget_shares import one_shot_shares, refinement_shares, replacement
 from .clipping import Bounds
-from .validators import check_choice, check_setting, check_whole
+from .validators import check_choice, check_setting
 
 # Beginning of every key of a private request.
 PREFIX = "privacy-"
@@ -25,24 +26,11 @@ CHOICES = {
     "estimator": ("noise_aware", "ridge_floor"),
 }
 
+_WHOLE = (("rounds", 1, 1000), ("min_clients", 1, 2**31), ("max_colluding", 0, 2**31))
 _MISSING = math.nan
 _SHARE = f"{PREFIX}share-"
-# A client of 0.1.0 refuses a request that lacks one of these.
-_KEYS = {
-    name: f"{PREFIX}{name.replace('_', '-')}"
-    for name in (
-        "epsilon",
-        "delta",
-        "x_norm_bound",
-        "y_bound",
-        "neighboring",
-        "trust",
-        "rounds",
-        "min_clients",
-        "max_colluding",
-        "calibration",
-    )
-}
+# The split travels share by share, and how the server estimates is its own affair.
+_NOT_SENT = ("budget_split", "estimator")
 
 
 @dataclass(frozen=True)
@@ -124,16 +112,17 @@ class DifferentialPrivacy:
 
     epsilon: float
     delta: float
-    x_norm_bound: float = field(default=_MISSING, kw_only=True)
-    y_bound: float = field(default=_MISSING, kw_only=True)
-    neighboring: str = field(default="add-or-remove-one", kw_only=True)
-    trust: str = field(default="local", kw_only=True)
-    rounds: int = field(default=1, kw_only=True)
-    min_clients: int = field(default=1, kw_only=True)
-    max_colluding: int = field(default=0, kw_only=True)
-    budget_split: Mapping[str, float] | None = field(default=None, kw_only=True)
-    calibration: str = field(default="exact", kw_only=True)
-    estimator: str = field(default="noise_aware", kw_only=True)
+    _: KW_ONLY
+    x_norm_bound: float = _MISSING
+    y_bound: float = _MISSING
+    neighboring: str = "add-or-remove-one"
+    trust: str = "local"
+    rounds: int = 1
+    min_clients: int = 1
+    max_colluding: int = 0
+    budget_split: Mapping[str, float] | None = None
+    calibration: str = "exact"
+    estimator: str = "noise_aware"
 
     def __post_init__(self) -> None:
         """Validate all settings."""
@@ -148,9 +137,10 @@ class DifferentialPrivacy:
             object.__setattr__(self, name, check_setting(name, getattr(self, name)))
         for name, allowed in CHOICES.items():
             check_choice(name, getattr(self, name), allowed)
-        check_whole("rounds", self.rounds, 1, 1000)
-        check_whole("min_clients", self.min_clients, 1)
-        check_whole("max_colluding", self.max_colluding, 0)
+        for name, smallest, largest in _WHOLE:
+            number = getattr(self, name)
+            number = check_whole(name, number, smallest, largest, PrivacyError)
+            object.__setattr__(self, name, number)
         if self.max_colluding >= self.min_clients and self.trust == "secagg":
             raise PrivacyError(
                 "max_colluding must be below min_clients: some noise must stay unknown."
@@ -180,7 +170,7 @@ class DifferentialPrivacy:
 
     # ---- noise ------------------------------------------------------------------
 
-    def shares(self, server_round: int) -> Shares:
+    def shares(self, server_round: int) -> Mapping[str, float]:
         """Return the shares of the budget that the blocks of one round have.
 
         Parameters
@@ -202,7 +192,7 @@ class DifferentialPrivacy:
         """
         if self.neighboring == "add-or-remove-one":
             return 1.0
-        return 2.0 if self.rounds > 1 else self.shares(1).replacement(n_targets)
+        return 2.0 if self.rounds > 1 else replacement(self.shares(1), n_targets)
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -220,7 +210,7 @@ class DifferentialPrivacy:
         server_round, n_targets : int
             As in `shares` and `sensitivity`.
         """
-        share = self.shares(server_round).of[block]
+        share = self.shares(server_round)[block]
         unit = self.noise_multiplier * self.sensitivity(n_targets)
         return unit / math.sqrt(share)
 
@@ -307,7 +297,7 @@ class DifferentialPrivacy:
         """
         clients = 1 if self.trust == "server" else n_clients
         longer = self.x_norm_bound / (typical_norm or self.x_norm_bound)
-        share = one_shot_shares(self.budget_split).of["gram"]
+        share = one_shot_shares(self.budget_split)["gram"]
         unit = self.noise_multiplier * self.sensitivity() / math.sqrt(share)
         directions = math.sqrt(2.0 * clients * n_features)
         return unit * directions * n_features * longer**2
@@ -359,3 +349,11 @@ class DifferentialPrivacy:
                 "this client does not know a setting: install the same fedridge-flwr."
             )
         return cls(**values, budget_split=split or None)
+
+
+# A client of 0.1.0 refuses a request that lacks one of these.
+_KEYS = {
+    each.name: f"{PREFIX}{each.name.replace('_', '-')}"
+    for each in fields(DifferentialPrivacy)
+    if each.name not in _NOT_SENT
+}

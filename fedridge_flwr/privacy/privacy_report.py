@@ -8,17 +8,6 @@ from .._text import counted
 from .mechanism import DifferentialPrivacy
 from .noisy_statistics import PrivateStatistics
 
-# What a report takes over from the mechanism as it is.
-_OF_MECHANISM = [
-    "epsilon",
-    "delta",
-    "x_norm_bound",
-    "y_bound",
-    "neighboring",
-    "trust",
-    "calibration",
-    "noise_multiplier",
-]
 _PROTECTS = {
     "local": "from everybody, the server included: noise is added where the rows are",
     "server": "from everybody but the server, which sees the clipped sums",
@@ -215,7 +204,14 @@ def privacy_report(
         )
         advice.append("choose delta far below one over the number of rows")
     return PrivacyReport(
-        **{name: getattr(privacy, name) for name in _OF_MECHANISM},
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        x_norm_bound=privacy.x_norm_bound,
+        y_bound=privacy.y_bound,
+        neighboring=privacy.neighboring,
+        trust=privacy.trust,
+        calibration=privacy.calibration,
+        noise_multiplier=privacy.noise_multiplier,
         true_epsilon=privacy.true_epsilon(),
         unit="record",
         estimator=privacy.estimator if privacy.rounds == 1 else "refinement",

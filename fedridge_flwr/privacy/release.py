@@ -74,7 +74,7 @@ class Layout:
             "trace": 1,
             "residual": width + 1,
         }
-        blocks = self.privacy.shares(self.server_round).of
+        blocks = self.privacy.shares(self.server_round)
         return {block: known[block] for block in blocks}
 
     @cached_property
@@ -154,7 +154,6 @@ def make_release(
     question: ReleaseQuestion | None = None,
     source: RandomBytes = os.urandom,
     counts: ClippingCounts | None = None,
-    layout: Layout | None = None,
 ) -> Array:
     """Return the answer of one client: clipped, summed exactly, noised.
 
@@ -172,13 +171,9 @@ def make_release(
         Source of random bytes; any other than the default is for tests.
     counts : ClippingCounts, optional
         Filled with the numbers of clipped rows.
-    layout : Layout, optional
-        What `check_question` has returned, if it was called before.
     """
     question = question or ReleaseQuestion()
-    layout = layout or check_question(
-        rows, privacy, intercept=intercept, question=question
-    )
+    layout = check_question(rows, privacy, intercept=intercept, question=question)
     sums = _sums(rows, layout, question, counts or ClippingCounts())
     if privacy.client_part > 0:
         sums = sums + layout.noise(privacy.client_part, source)

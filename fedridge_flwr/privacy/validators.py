@@ -56,14 +56,6 @@ def check_setting(name: str, value: Any) -> float:
     return check_number(name, value, above=low, below=high, hint=hint)
 
 
-def check_whole(name: str, value: Any, smallest: int, largest: int = 2**31) -> None:
-    """Refuse anything but a whole number within these limits."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not smallest <= value <= largest:
-        expected = f"a whole number from {smallest} to {largest}"
-        raise _checks.must_be(name, expected, value, PrivacyError)
-
-
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     """Return a value that is one of those allowed."""
     if isinstance(value, str) and value == _EXPERIMENTS_ONLY.get(name):

@@ -1,1 +1,55 @@
-"""Statistics to answers: solve, model, choice of alpha; knows nothing of clients."""
+"""Statistics to answers: solve, alpha, inference, sites; knows nothing of clients."""
+
+from .hypothesis_tests import HypothesisTest, nested_test, wald_test
+from .inference import FewSitesWarning, Inference, infer
+from .lasso import (
+    ElasticNetModel,
+    ElasticNetSelection,
+    elastic_net,
+    elastic_net_path,
+    lasso_alphas,
+    select_elastic_net,
+)
+from .leave_site_out import SiteInfluence, site_influence
+from .named_matrix import NamedMatrix
+from .prediction import Predictions
+from .questions import (
+    correlations,
+    partial_correlations,
+    select_columns,
+    standardized_coefficients,
+    variance_inflation,
+)
+from .random_intercept import RandomSiteEffects, random_site_effects
+from .site_effects import FixedSiteEffects, fixed_site_effects
+from .site_estimates import SiteEstimates, site_estimates
+
+__all__ = [
+    "ElasticNetModel",
+    "ElasticNetSelection",
+    "FewSitesWarning",
+    "FixedSiteEffects",
+    "HypothesisTest",
+    "Inference",
+    "NamedMatrix",
+    "Predictions",
+    "RandomSiteEffects",
+    "SiteEstimates",
+    "SiteInfluence",
+    "correlations",
+    "elastic_net",
+    "elastic_net_path",
+    "fixed_site_effects",
+    "infer",
+    "lasso_alphas",
+    "nested_test",
+    "partial_correlations",
+    "random_site_effects",
+    "select_columns",
+    "select_elastic_net",
+    "site_estimates",
+    "site_influence",
+    "standardized_coefficients",
+    "variance_inflation",
+    "wald_test",
+]

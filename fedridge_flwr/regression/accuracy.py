@@ -17,7 +17,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 
 from .._types import Array
 from ..linalg.packed import EPS
-from .normal_equations import NormalEquations
+from .normal_equations import NormalEquations, target_squares
 
 # Entries are sums of many products, each rounded: measured errors are between a fifth
 # of what one rounding would do and ten times that.
@@ -49,7 +49,7 @@ def rounding_error(
     """Return how far rounding may have moved W of shape (d, t); of targets, the worst.
 
     It costs a few times the solution. With `dependent`, columns that are dependent but
-    for rounding are taken for dependent: no row tells them apart.
+    for rounding are taken for dependent: no row distinguishes them.
 
     Examples
     --------
@@ -73,15 +73,16 @@ def rounding_error(
     inverse = np.tril(inverse)
     spread = np.sqrt(2.0 * (inverse**2).sum() - (np.diagonal(inverse) ** 2).sum())
     effects = solution * lengths[:, None]
-    seen, predicted = (
-        float(np.trace(inverse)),
-        np.einsum("dt,dt->t", effects, scaled @ effects),
-    )
+    seen = float(np.trace(inverse))
+    predicted = np.einsum("dt,dt->t", effects, scaled @ effects)
     if alpha > 0:
         seen, predicted = _seen_by_rows(equations, alpha, lengths, solution, dependent)
     sizes = np.linalg.norm(effects, axis=0)
     unit = _UNIT + equations.stats.rounding
-    moved = unit * np.sqrt(sizes**2 + _target_squares(equations, predicted))
+    squares = predicted  # of the targets themselves, where they are known
+    if equations.full is not None:
+        squares = target_squares(equations.full, centred=equations.fit_intercept)
+    moved = unit * np.sqrt(sizes**2 + squares)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = moved * spread / sizes, moved * np.sqrt(seen) / np.sqrt(predicted)
     return RoundingError(*(float(np.nan_to_num(each, nan=0.0).max()) for each in found))
@@ -104,12 +105,3 @@ def _seen_by_rows(
     values = np.where(values > lowest, values, 0.0 if dependent else lowest)
     shares = ((vectors * (lengths * unit)[:, None]) ** 2).sum(axis=0)
     return float(values / (values + alpha) ** 2 @ shares), predicted
-
-
-def _target_squares(equations: NormalEquations, predicted: Array) -> Array:
-    """Return y'y of the targets, or of their predictions where only those are known."""
-    full = equations.full
-    if full is None:
-        return predicted
-    centred = equations.fit_intercept
-    return np.diagonal(full.centred_target_gram if centred else full.target_gram)

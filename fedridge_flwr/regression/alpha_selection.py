@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -24,7 +24,7 @@ from ..statistics.sufficient import SufficientStatistics
 from .alpha_grid import Alphas, auto_alphas, best_of, check_alphas, extended_grid
 from .leave_client_out import held_out_losses, solve_in_penalty_units, squared_errors
 from .model import RidgeModel
-from .normal_equations import FitOptions, normal_equations
+from .normal_equations import FitOptions, normal_equations, target_squares
 from .solve import solve
 
 
@@ -108,11 +108,12 @@ class AlphaSelection:
     alpha: float
     alphas: Array
     mean: Array
-    standard_error: Array | None
-    losses: Array | None
-    clients: list[str]
+    _: KW_ONLY
+    standard_error: Array | None = None
+    losses: Array | None = None
+    clients: list[str] = field(default_factory=list)
     method: str
-    rule: str
+    rule: str = "minimum"
     model: RidgeModel = field(repr=False)
 
     @property
@@ -121,10 +122,8 @@ class AlphaSelection:
 
         The one-standard-error rule goes up from the best, and may be cut off there.
         """
-        chosen, last = (
-            int(np.searchsorted(self.alphas, self.alpha)),
-            self.alphas.size - 1,
-        )
+        chosen = int(np.searchsorted(self.alphas, self.alpha))
+        last = self.alphas.size - 1
         best = chosen if self.rule == "minimum" else best_of(self.mean)
         return last > 0 and (best in (0, last) or chosen == last)
 
@@ -143,7 +142,9 @@ class AlphaSelection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the model as JSON-able values."""
-        errors, losses = self.standard_error, self.losses
+        errors, losses = self.standard_error, None
+        if self.losses is not None:
+            losses = dict(zip(self.clients, self.losses.tolist(), strict=True))
         return {
             "alpha": self.alpha,
             "description": self.describe(),
@@ -153,9 +154,7 @@ class AlphaSelection:
             "alphas": self.alphas.tolist(),
             "mean": self.mean.tolist(),
             "standard_error": None if errors is None else errors.tolist(),
-            "losses": None
-            if losses is None
-            else dict(zip(self.clients, losses.tolist(), strict=True)),
+            "losses": losses,
         }
 
     def draw(self, path: str | os.PathLike[str]) -> None:
@@ -197,8 +196,7 @@ class AlphaSelection:
         weights: Mapping[str, float],
         *,
         one_standard_error: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
+        **options: Unpack[FitOptions],
     ) -> AlphaSelection:
         """Choose by the losses of the clients that answered, and refit on all rows.
 
@@ -215,8 +213,10 @@ class AlphaSelection:
             Mean squared error of the models of all others on each client's rows.
         weights : mapping of str to float
             Weight of each client's rows; clients of weight 0 do not count.
-        one_standard_error, fit_intercept, standardize : bool
+        one_standard_error : bool
             As in `select_alpha`.
+        **options : bool
+            `fit_intercept` and `standardize`, as in `select_alpha`.
 
         Raises
         ------
@@ -258,7 +258,7 @@ class AlphaSelection:
             total,
             alphas,
             chosen,
-            {"fit_intercept": fit_intercept, "standardize": standardize},
+            options,
             mean,
             standard_error=error,
             losses=table,
@@ -405,9 +405,7 @@ def gcv_scores(
             f"{alphas[freedom >= n].max():g}: leave out such small candidates."
         )
     solution, _ = solve_in_penalty_units(equations, alphas)
-    centred = equations.fit_intercept
-    spread = total.centred_target_gram if centred else total.target_gram
-    squares = np.diagonal(spread)
+    squares = target_squares(total, centred=equations.fit_intercept)
     residual = squared_errors(matrix, rhs, squares, solution, total.rounding)
     residual = residual.mean(axis=1) / (total.total_weight / n)
     scores: Array = n * residual / (n - freedom) ** 2
@@ -438,8 +436,6 @@ def _refitted(
     **found: Any,
 ) -> AlphaSelection:
     model = solve(total, float(alphas[chosen]), **options)
-    per_client: dict[str, Any] = {"standard_error": None, "losses": None, "clients": []}
-    found = {"rule": "minimum", **per_client, **found}
     selection = AlphaSelection(model.alpha_, alphas, mean, model=model, **found)
     model.alpha_chosen_by = selection.describe()
     return selection

@@ -11,6 +11,7 @@ import numpy as np
 from .._checks import check_numbers
 from .._text import counted
 from .._types import Array
+from ..data.local_table import coded_features
 from ..data.names import Columns
 from ..data.rows import Block, Rows, check_rows
 from ..errors import DataError, StatisticsError
@@ -73,6 +74,16 @@ class ErrorMoments:
         with np.errstate(over="ignore"):
             return float(np.mean(1.0 - self.error / self.variance))
 
+    @property
+    def score(self) -> float:
+        """R² as scikit-learn scores: 1 or 0 where a target is constant."""
+        if self.n_rows < 2:
+            return float("nan")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            r2 = 1.0 - self.error / self.variance
+        constant = np.where(self.error > 0, 0.0, 1.0)
+        return float(np.mean(np.where(self.variance > 0, r2, constant)))
+
     def to_array(self) -> Array:
         """Return weight, means, their rests, variances and errors, 1 + 4 t numbers."""
         parts = (self.mean, self.mean_rest, self.variance, self.error)
@@ -132,6 +143,7 @@ def error_moments(
     model: RidgeModel, X: Any, y: Any, sample_weight: Any
 ) -> ErrorMoments:
     """Return the `ErrorMoments` of a model on rows."""
+    X = X if model.coding is None else coded_features(model.coding, X)
     rows = check_rows(X, y, sample_weight)
     if rows.n_rows == 0:
         raise DataError("there are no rows to evaluate on.")

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TypeAlias, Unpack
 
 import numpy as np
-from scipy.linalg.lapack import dposv, dpstrf
+from scipy.linalg.lapack import dposv
 
 from .._text import counted
 from .._types import Array
 from ..data.rows import Rows
 from ..errors import DataError, SingularSystemError, StatisticsError
+from ..linalg.pivoted import factor_of_matrix
 from ..linalg.shifted import ShiftedSystem
 from ..statistics.moments import RunningTotal
 from ..statistics.sufficient import SufficientStatistics
@@ -131,6 +132,8 @@ def each_rest(
     parts: dict[str, SufficientStatistics], wanted: set[str]
 ) -> Iterator[tuple[str, SufficientStatistics]]:
     """Yield for every wanted client the statistics of all others, in some order."""
+    if not wanted:
+        return
     total = total_of(parts)
     kept = _LEVERAGE_LEFT * np.diagonal(total.centred_gram)
     cancelled = set()
@@ -254,12 +257,9 @@ def _factor(part: SufficientStatistics) -> Array:
     scale = np.sqrt(np.diagonal(moments))
     scale = np.where(scale > 0, scale, 1.0)
     scaled = moments / np.outer(scale, scale)
-    # LAPACK takes a negative tolerance as its own, near the rounding of float64.
     tolerance = scale.size * part.rounding if part.rounding else -1.0
-    factor, pivots, rank, _ = dpstrf(scaled, tol=tolerance, lower=0)
-    rows = np.zeros((rank, scale.size))
-    rows[:, pivots - 1] = np.triu(factor)[:rank]
-    return rows * scale
+    factor, order = factor_of_matrix(scaled, tolerance)
+    return factor[:, np.argsort(order)] * scale
 
 
 def _filled(parts: _Parts) -> dict[str, SufficientStatistics]:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
+from ..data.coding import Coding
+from ..data.local_table import coded_features
 from ..data.names import Names
 from ..data.rows import named_block, places_of
 from ..errors import DataError, FedRidgeError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import Pipeline
 
+    from .inference_result import Inference
 
 _PREDICT_BYTES = 8 << 20
 
@@ -38,8 +41,8 @@ class RidgeModel:
 
     Parameters
     ----------
-    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy, scope
-        Kept as the attribute of the same name with an underscore, see below.
+    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy, scope, coding
+        Kept as the attribute of the same name, most with an underscore, see below.
     fit_intercept : bool
         Whether the intercept was fitted.
     standardize : bool
@@ -89,6 +92,8 @@ class RidgeModel:
         The privacy report of a private model: the guarantee, and the budget spent.
     scope_ : str
         How many clients and rows are in the model, if some were left out.
+    coding : Coding or None
+        How the columns of a table become features, where there was a formula.
 
     Examples
     --------
@@ -123,6 +128,7 @@ class RidgeModel:
         n_features_in: int | None = None,
         map_fingerprint: str | None = None,
         scope: str = "",
+        coding: Coding | None = None,
     ) -> None:
         self.coef_ = coef
         self.intercept_ = intercept
@@ -135,7 +141,7 @@ class RidgeModel:
         self.r2_ = r2
         self.alpha_chosen_by = alpha_chosen_by
         self.privacy_ = privacy
-        self.scope_ = scope
+        self.scope_, self.coding = scope, coding
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint
@@ -156,8 +162,7 @@ class RidgeModel:
     @property
     def n_features_in_(self) -> int:
         """Number of columns that `predict` takes, raw ones where there is a map."""
-        mapped = int(self.coef_.shape[-1])
-        return mapped if self._n_features_in is None else self._n_features_in
+        return self._n_features_in or int(self.coef_.shape[-1])
 
     @property
     def coef_original_(self) -> Array:
@@ -270,8 +275,8 @@ class RidgeModel:
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n, d)
-            Features; raw columns, where there is a map. Columns of a data frame may
-            be in any order if the model knows their names, or only the hashes of them.
+            Features; raw columns, where there is a map or a formula. Columns of a data
+            frame may be in any order if the model knows their names or their hashes.
 
         Returns
         -------
@@ -291,6 +296,7 @@ class RidgeModel:
         >>> solve(stats, alpha=0.0).predict([[2.0], [10.0]]).round(6)
         array([ 5., 21.])
         """
+        X = X if self.coding is None else coded_features(self.coding, X)
         block, names = named_block(X)
         self._check_width(block.shape[1])
         places = places_of("X", names, self.features)
@@ -368,14 +374,7 @@ class RidgeModel:
         >>> round(solve(stats, alpha=0.0).score([[2.0], [3.0]], [5.0, 8.0]), 6)
         0.777778
         """
-        found = error_moments(self, X, y, sample_weight)
-        if found.n_rows < 2:
-            return float("nan")
-        error, spread = found.error, found.variance
-        with np.errstate(divide="ignore", invalid="ignore"):
-            r2 = 1.0 - error / spread
-        constant = np.where(error > 0, 0.0, 1.0)
-        return float(np.mean(np.where(spread > 0, r2, constant)))
+        return error_moments(self, X, y, sample_weight).score
 
     def _check_width(self, n_features: int) -> None:
         if n_features != self.n_features_in_:
@@ -392,8 +391,10 @@ class RidgeModel:
 
     # ---- look -----------------------------------------------------------------
 
-    def summary(self) -> str:
+    def summary(self, inference: Inference | None = None) -> str:
         """Return a readable table of the fit, of many features the first; ``print`` it.
+
+        With what `infer` returned for the same fit, the table has standard errors.
 
         Examples
         --------
@@ -411,7 +412,7 @@ class RidgeModel:
           x0                   1
           intercept            1
         """
-        return model_summary(self)
+        return model_summary(self, inference)
 
     def __repr__(self) -> str:
         """Show the size of the model and of the data behind it."""

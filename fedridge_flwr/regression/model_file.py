@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import check_alpha, check_flag, check_whole, must_be
+from .._checks import as_number, check_alpha, check_flag, check_whole, must_be
 from .._files import read_file, strict_json
 from .._types import Array
+from ..data.coding import Coding
 from ..data.names import Names
 from ..errors import FedRidgeError
 from ..features import FeatureMap
@@ -59,6 +61,8 @@ def write_model(model: RidgeModel, path: Path) -> None:
         content["target_names"] = _known(model.targets)
     if model.scope_:
         content["scope"] = model.scope_
+    if model.coding is not None:
+        content["coding"] = model.coding.content()
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
@@ -124,28 +128,21 @@ def _known(names: Names | None) -> list[str] | None:
     return None if names is None or names.known is None else list(names.known)
 
 
-def _numbers(name: str, value: Any, depth: int = 2) -> Array:
+def _numbers(name: str, value: Any) -> Array:
     """Return lists of finite numbers; text or bools are not converted."""
-    _refuse_other_than_numbers(name, value, depth)
-    try:
-        found = np.asarray(value, dtype=np.float64)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{name} is not a table of numbers") from None
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name} is not finite")
-    return found
-
-
-def _refuse_other_than_numbers(name: str, value: Any, depth: int) -> None:
-    if isinstance(value, list) and depth > 0:
-        for each in value:
-            _refuse_other_than_numbers(name, each, depth - 1)
-    elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} has entries that are not numbers")
+    # Lists of unequal lengths stay lists, which are not numbers either.
+    entries = np.asarray(value, dtype=object)
+    numbers = [as_number(each) for each in entries.ravel()]
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} has entries that are not finite numbers")
+    return np.reshape(numbers, entries.shape)
 
 
 def _number(name: str, value: Any) -> float:
-    return float(_numbers(name, value, depth=0))
+    number = as_number(value)
+    if not math.isfinite(number):
+        raise must_be(name, "a finite number", value)
+    return number
 
 
 def _count(name: str, value: Any) -> int:
@@ -193,7 +190,7 @@ def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
 _DIGESTS = ("hash", "sorted_hash")
 _LATER_KEYS = (
     *("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map"),
-    *("target_names", "features", "targets", "scope"),
+    *("target_names", "features", "targets", "scope", "coding"),
 )
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "coef": _numbers,
@@ -213,4 +210,5 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "privacy": _optional(_privacy),
     "map_fingerprint": _optional(_text),
     "scope": lambda name, value: "" if value is None else _text(name, value),
+    "coding": _optional(lambda _, value: Coding.from_content(value)),
 }

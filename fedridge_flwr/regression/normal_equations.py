@@ -117,10 +117,8 @@ class NormalEquations:
         varying = np.flatnonzero(~self.constant & (scales > 0))
         if self.standardize or varying.size < 2:
             return ""
-        low, high = (
-            varying[np.argmin(scales[varying])],
-            varying[np.argmax(scales[varying])],
-        )
+        low = varying[np.argmin(scales[varying])]
+        high = varying[np.argmax(scales[varying])]
         ratio = float(scales[high] / scales[low])
         if ratio <= UNLIKE_SCALES:
             return ""
@@ -140,11 +138,16 @@ class NormalEquations:
         full = self.full
         if full is None:
             return None
-        spread = np.diagonal(full.centred_target_gram)
-        total = spread if self.fit_intercept else np.diagonal(full.target_gram)
+        spread = target_squares(full, centred=True)
+        total = target_squares(full, centred=self.fit_intercept)
         gain = 2.0 * self.rhs - self.product(solution)
         rss = total - np.einsum("dt,dt->t", solution, gain)
         return mean_r2(rss, spread, full.total_weight, full.target_means)
+
+
+def target_squares(stats: SufficientStatistics, *, centred: bool) -> Array:
+    """Return the sum of squares of every target, about its mean or about zero."""
+    return np.diagonal(stats.centred_target_gram if centred else stats.target_gram)
 
 
 def mean_r2(rss: Array, spread: Array, weight: float, means: Array) -> float | None:

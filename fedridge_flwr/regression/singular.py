@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpstrf
 
 from .._text import counted
 from .._types import Array
 from ..errors import SingularSystemError, column_labels
+from ..linalg.pivoted import factor_of_matrix
 
 _SHOWN = 4
 _DEPENDENT = 1e-10
@@ -86,25 +86,29 @@ def _dependencies(
 ) -> list[str]:
     scale = np.sqrt(np.diagonal(matrix))
     correlation = matrix / np.outer(scale, scale)
-    factor, pivots, rank, _ = dpstrf(correlation, tol=_DEPENDENT, lower=0)
-    pivots = pivots - 1
-    if rank == matrix.shape[0]:
+    upper, pivots = factor_of_matrix(correlation, _DEPENDENT)
+    rank = len(upper)
+    if rank == len(matrix):
         return []
-    upper = np.triu(factor)
     # Columns of `combine` write each dependent column by the independent ones.
-    combine = solve_triangular(upper[:rank, :rank], upper[:rank, rank:])
+    combine = solve_triangular(upper[:, :rank], upper[:, rank:])
     sentences = []
     for j, weights in enumerate(combine.T[:_SHOWN]):
-        dependent = column_labels(columns[[pivots[rank + j]]].tolist(), names)
         strong = np.flatnonzero(np.abs(weights) > 1e-6 * np.abs(weights).max())
         strong = strong[np.argsort(-np.abs(weights[strong]), kind="stable")]
-        others = column_labels(columns[pivots[strong]].tolist(), names)
+        involved = columns[pivots[[rank + j, *strong]]]
         relation = "a linear combination of"
         if strong.size == 1:
             ratio = weights[strong[0]] * scale[pivots[rank + j]]
             same = abs(ratio / scale[pivots[strong[0]]] - 1.0) < 1e-6
             relation = "a copy of" if same else "a linear function of"
-        sentences.append(f"{dependent} is {relation} {others}")
+            # Either is that of the other; which is a pivot is decided by rounding.
+            involved = np.sort(involved)[::-1]
+        one, *others = involved.tolist()
+        sentences.append(
+            f"{column_labels([one], names)} is {relation} "
+            f"{column_labels(others, names)}"
+        )
     if combine.shape[1] > _SHOWN:
         sentences.append(f"and {combine.shape[1] - _SHOWN} more columns are dependent")
     return sentences

@@ -204,20 +204,15 @@ def _solve_or_warn(equations: NormalEquations, alpha: float) -> tuple[Array, flo
     for rows like these; the rows of a client that was left out need not be like them.
     """
     found = cholesky_solve(equations, alpha, nearest=0.0 if alpha > 0 else None)
-    if found is None or (
-        found[1] * _nearest_singular(equations) > 1.0
-        and _lost_predictions(equations, alpha, found[0])
-    ):
+    if found is None:
         raise _singular(equations, alpha)
+    solution, condition = found
+    if condition * _nearest_singular(equations) > 1.0:
+        # Lost even if nearly dependent columns are taken for dependent?
+        error = rounding_error(equations, alpha, solution, dependent=True)
+        if error.predictions > _DETERMINED:
+            raise _singular(equations, alpha)
     return found
-
-
-def _lost_predictions(
-    equations: NormalEquations, alpha: float, solution: Array
-) -> bool:
-    """Whether predictions are lost even if nearly dependent columns are dependent."""
-    error = rounding_error(equations, alpha, solution, dependent=True)
-    return error.predictions > _DETERMINED
 
 
 def cholesky_solve(

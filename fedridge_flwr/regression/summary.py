@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._text import counted
+from ..errors import FedRidgeError
+from .inference_frames import se_type
+from .inference_text import coefficient_cells
+from .printed_table import plain
 
 if TYPE_CHECKING:
+    from .inference_result import Inference
     from .model import RidgeModel
 
 
-def model_summary(model: RidgeModel) -> str:
+def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     """Return the facts of a fit and its table of coefficients."""
     chosen = f" ({model.alpha_chosen_by})" if model.alpha_chosen_by else ""
     facts = {}
@@ -28,8 +33,18 @@ def model_summary(model: RidgeModel) -> str:
     if model.privacy_ is not None:
         facts["privacy"] = _privacy(model.privacy_)
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
-    lines = ["Ridge regression", *lines, "", *_coefficients(model)]
+    table = _coefficients(model) if inference is None else _tested(model, inference)
+    lines = ["Ridge regression", *lines, "", *table]
     return "\n".join([*lines, "", model.scope_] if model.scope_ else lines)
+
+
+def coefficient_names(model: RidgeModel) -> list[str]:
+    """Return what the coefficients are called; those behind a map have numbers."""
+    mapped = model.map_fingerprint is not None
+    names = [f"{'f' if mapped else 'x'}{j}" for j in range(model.coef_.shape[-1])]
+    if mapped:
+        return names
+    return [str(name) for name in getattr(model, "feature_names_in_", names)]
 
 
 def model_repr(model: RidgeModel) -> str:
@@ -70,11 +85,8 @@ def _privacy(privacy: dict[str, Any]) -> str:
 
 def _coefficients(model: RidgeModel) -> list[str]:
     mapped = model.map_fingerprint is not None
-    coefs = np.atleast_2d(model.coef_)
+    coefs, names = np.atleast_2d(model.coef_), coefficient_names(model)
     n_targets, n_features = coefs.shape
-    names = [f"{'f' if mapped else 'x'}{j}" for j in range(n_features)]
-    if not mapped:
-        names = [str(name) for name in getattr(model, "feature_names_in_", names)]
     several = [f"target {k}" for k in range(n_targets)]
     heads = several if n_targets > 1 else ["coefficient"]
     # Mapped columns have no names and little meaning of their own.
@@ -91,3 +103,22 @@ def _coefficients(model: RidgeModel) -> list[str]:
         more = f"  ... and {n_features - shown} more features (see coef_)"
         lines.insert(1 + shown, more)
     return lines
+
+
+def _tested(model: RidgeModel, inference: Inference) -> list[str]:
+    """Return the table with standard errors, if it is of the same fit."""
+    ours = np.atleast_2d(model.coef_)
+    theirs = np.atleast_2d(inference.coefficients)[:, inference.fit_intercept :]
+    settings = inference.alpha, inference.fit_intercept, inference.standardize
+    same = settings == (model.alpha_, model.fit_intercept, model.standardize)
+    if not same or ours.shape != theirs.shape or not np.allclose(ours, theirs):
+        raise FedRidgeError(
+            "the inference is of another fit: use infer(statistics, model.alpha_), "
+            "with fit_intercept and standardize as in the model."
+        )
+    lines = []
+    for each in inference.each_target():
+        errors = f"standard errors: {se_type(each)}"
+        lines += [f"  {each.targets[0]} ({errors})"]
+        lines += [f"  {line}" for line in plain(*coefficient_cells(each)).splitlines()]
+    return [*lines, "", *(f"  {note}" for note in inference.notes)]

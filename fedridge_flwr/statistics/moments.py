@@ -93,11 +93,12 @@ def moments_of(rows: Rows) -> Moments:
     """Return the moments of the rows [X Y], not finite where the rows are not."""
     width = rows.n_features + rows.n_targets
     compute = _sparse_moments if rows.is_sparse else _dense_moments
-    if blas_threads() * _WORKER_BYTES * width**2 > _SHARED_BYTES:
+    most = int(rows.n_entries * width / _WORTH_SHARING)
+    if most > 1 and blas_threads() * _WORKER_BYTES * width**2 > _SHARED_BYTES:
         # Too much memory for a total per worker; large products are shared by BLAS.
         return compute(rows.blocks(), width)
     with blas_workers() as threads:
-        workers = min(threads, int(rows.n_entries * width / _WORTH_SHARING))
+        workers = min(threads, most)
         if workers <= 1:
             return compute(rows.blocks(), width)
         ends = [rows.n_rows * k // workers for k in range(workers + 1)]
@@ -145,7 +146,8 @@ class _DenseRun:
         if weight is not None and not weight.any():
             return
         if not self.blocks:
-            self._shift = np.concatenate([_shift_of(part, weight) for part in parts])
+            first = np.concatenate(parts, axis=1, dtype=np.float64, casting="unsafe")
+            self._shift = _shift_of(first, weight)
         if n_rows > len(self._buffer):
             self._buffer = np.empty((n_rows, self._width + 1))
             self._buffer[:, -1] = 1.0
@@ -185,25 +187,15 @@ class _DenseRun:
         return Moments(weight, mean, _clamp_variances(triangle, self._width), low)
 
 
-def _shift_of(part: NDArray[Any], weight: Array | None) -> Array:
-    mean = _rough_mean(part, weight)
-    if weight is not None:
-        return mean
-    squares = np.einsum("ij,ij->j", part, part, dtype=np.float64, casting="unsafe")
-    # Half a standard deviation off costs a third of a bit.
-    small = np.isfinite(squares) & (5.0 * mean**2 * len(part) <= squares)
-    return np.where(small, 0.0, mean)
-
-
-def _rough_mean(part: NDArray[Any], weight: Array | None) -> Array:
+def _shift_of(rows: Array, weight: Array | None) -> Array:
     if weight is not None:
         # By weight: a far row of weight zero must not take the digits of the others.
-        return np.asarray(weight @ part.astype(np.float64, copy=False) / weight.sum())
-    if part.dtype in (np.float32, np.float64):
-        mean = np.ones(part.shape[0], part.dtype) @ part / part.shape[0]
-        if np.isfinite(mean).all():
-            return np.asarray(mean, dtype=np.float64)
-    return np.asarray(part.mean(axis=0, dtype=np.float64))
+        return np.asarray(weight @ rows / weight.sum())
+    mean = np.ones(len(rows)) @ rows / len(rows)
+    squares = np.einsum("ij,ij->j", rows, rows)
+    # Half a standard deviation off costs a third of a bit.
+    small = np.isfinite(squares) & (5.0 * mean**2 * len(rows) <= squares)
+    return np.where(small, 0.0, mean)
 
 
 def _sparse_moments(blocks: Iterable[Block], width: int) -> Moments:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigvalsh
-from scipy.linalg.lapack import dpotrf, dpstrf
+from scipy.linalg.lapack import dpotrf, dpstrf, dtrtrs
 
 from .._text import counted
 from .._types import Array
@@ -54,7 +54,11 @@ def check_diagonal(diagonal: Array, raw_diagonal: Array, what: str) -> None:
 
 
 def check_moments(
-    triangle: Array, raw_diagonal: Array, what: str, rounding: float = 0.0
+    triangle: Array,
+    raw_diagonal: Array,
+    most: int,
+    what: str,
+    rounding: float = 0.0,
 ) -> None:
     """Refuse a symmetric matrix that cannot be a sum of squares w z z'.
 
@@ -64,6 +68,8 @@ def check_moments(
         Raw or centred second moments, as `upper_triangle` packs them.
     raw_diagonal : ndarray of shape (p,)
         Raw sums of squares, which bound the rounding in centred ones.
+    most : int
+        The rank that it can have at most, besides rounding.
     what : str
         Name of the diagonal in messages, for example "variances".
     rounding : float
@@ -71,10 +77,10 @@ def check_moments(
     """
     diagonal = triangle[diagonal_positions(raw_diagonal.size)]
     check_diagonal(diagonal, raw_diagonal, what)
+    slack = _rounding_of(diagonal, raw_diagonal, rounding)
     # No scaling: Cholesky's method succeeds or fails whatever the units.
     matrix = lower_half(triangle, diagonal.size)
-    size = diagonal + _rounding_of(diagonal, raw_diagonal, rounding)
-    matrix.reshape(-1, order="F")[:: size.size + 1] = size
+    matrix.reshape(-1, order="F")[:: diagonal.size + 1] = diagonal + slack
     factor, failed = dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
     # LAPACK takes a pivot that is NaN, from products that overflow, for a good one.
     if failed or not np.isfinite(np.diagonal(factor)).all():
@@ -82,29 +88,52 @@ def check_moments(
             "the second moments are not positive semi-definite (as if a correlation "
             "were above 1): no rows have them."
         )
+    if most < diagonal.size:
+        check_rank(triangle, slack, factor, most)
 
 
-def check_rank(
-    triangle: Array, raw_diagonal: Array, most: int, rounding: float = 0.0
-) -> None:
-    """Refuse second moments that take more than `most` rows, besides rounding.
+def check_rank(triangle: Array, slack: Array, factor: Array, most: int) -> None:
+    """Refuse second moments A that take more than `most` rows, besides rounding.
 
     They are within rounding of rank `most` if the next eigenvalue is, with the
     rounding of every column as its unit. A pivoted Cholesky factorisation sees in
     `most` steps that this is so; eigenvalues are computed only where it does not.
-    Other parameters are those of `check_moments`.
+
+    Parameters
+    ----------
+    triangle : ndarray
+        A, as `upper_triangle` packs it.
+    slack : ndarray of shape (p,)
+        The diagonal D of the rounding.
+    factor : ndarray of shape (p, p)
+        L, in its lower half, with A + D = L L'.
+    most : int
+        The rank.
     """
-    width = raw_diagonal.size
-    if most >= width:
+    width = slack.size
+    # Who sends these rather than a factor has at least so many rows.
+    if (width - most) ** 2 <= width and _directions_are_flat(slack, factor, most):
         return
-    diagonal = triangle[diagonal_positions(width)]
-    unit = 1.0 / np.sqrt(_rounding_of(diagonal, raw_diagonal, rounding))
+    unit = 1.0 / np.sqrt(slack)
     matrix = lower_half(triangle, width)
     matrix *= unit
     matrix *= unit[:, None]
     if dpstrf(matrix, tol=1.0, lower=1)[2] <= most:
         return
     _refuse_next_eigenvalue(matrix, most, width)
+
+
+def _directions_are_flat(slack: Array, factor: Array, most: int) -> bool:
+    """Whether p - most directions show that the next eigenvalue is small enough.
+
+    That of A + D is not above the largest v'(A + D)v / v'Dv for v in a space of so many
+    dimensions. For V, the last columns of L'^-1, V'(A + D)V is 1: so it is p + 1 at
+    most if no eigenvalue of V'DV is below 1 / (p + 1).
+    """
+    last = np.eye(slack.size, slack.size - most, -most)
+    V = dtrtrs(factor, last, lower=1, trans=1)[0]
+    gap = (V.T * slack) @ V - last[most:]
+    return bool(np.linalg.norm(gap) <= 1.0 - 1.0 / (slack.size + 1))
 
 
 def check_factor_rank(
@@ -124,7 +153,7 @@ def check_factor_rank(
     factor : ndarray of shape (m, p)
         R.
     diagonal : ndarray of shape (p,)
-        The diagonal of R'R. The others are those of `check_rank`.
+        The diagonal of R'R. The others are those of `check_moments`.
     """
     if most >= min(factor.shape):
         return

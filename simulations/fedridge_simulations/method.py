@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from flwr.serverapp import strategy as flower_strategies
@@ -95,8 +95,12 @@ class Method:
         Those that came later are left out where they are not set, so that cells from
         before they existed keep their keys.
         """
-        later = {f.name: f.default for f in fields(self) if f.name in _LATER}
-        return {k: v for k, v in asdict(self).items() if v != later.get(k, ...)}
+        # Not asdict, which copies deeply: every look into a store makes keys of this.
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in _LATER or value != getattr(Method, name)
+        }
 
     def local_penalty(self, alpha: float, rows: int) -> float:
         """Return the penalty beside a client's mean loss, of all clients' `rows`."""

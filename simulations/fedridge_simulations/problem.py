@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -66,7 +66,7 @@ class Problem:
         Those that came later are left out where they are not set, so that cells from
         before they existed keep their keys.
         """
-        values = asdict(self)
+        values = dict(vars(self))
         for name in ("rotated", "dataset"):
             if not values[name]:
                 del values[name]

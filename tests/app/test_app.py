@@ -32,6 +32,7 @@ from fedridge_flwr.app.task import (
     largest_curvature,
     pooled_rows,
 )
+from fedridge_flwr.federation.reporting.run_folder import page_from_folder
 from fedridge_flwr.flower.exchange import log
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -271,7 +272,8 @@ def test_the_launcher_reports_failure_by_its_exit_code(
     tmp_path: Path, capsys: Any
 ) -> None:
     """And why: Flower ends such a run with 0, and takes values of any type."""
-    assert main(["--output-dir", str(tmp_path), "-c", "alpha='x' seed=1"]) == 1
+    options = ["--supernodes", "2", "--output-dir", str(tmp_path)]
+    assert main([*options, "-c", "alpha='x' seed=1"]) == 1
     assert "alpha must be a number of at least 0" in capsys.readouterr().err
 
 
@@ -305,6 +307,10 @@ def test_a_run_chooses_alpha_and_draws_how(tmp_path: Path, capsys: Any) -> None:
     assert len(report["selection"]["losses"]) == 10
     assert report["selection"]["bytes_down"] > 10 * 8 * 30 * 11
     assert (tmp_path / "alpha.png").stat().st_size > 10_000
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert page == page_from_folder(tmp_path)
+    assert "diabetes, 10 clients" in page
+    assert (tmp_path / "figures" / "coefficients.png").stat().st_size > 10_000
 
 
 def test_a_run_with_privacy_tells_what_is_promised(tmp_path: Path, capsys: Any) -> None:

@@ -15,7 +15,7 @@ from fedridge_deployment.federation import federation, write_app
 
 HERE = Path(__file__).resolve().parent
 # Parts of other programs, not modules with doctests.
-collect_ignore = ["gated_client.py", "machine"]
+collect_ignore = ["gated_client.py", "hostile", "machine"]
 
 
 @pytest.fixture

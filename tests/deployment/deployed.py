@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fedridge_deployment.demo import ALPHA, pooled_ridge
 from fedridge_deployment.federation import Federation
+from proc import running
 
 from fedridge_flwr import RidgeModel
 from fedridge_flwr.app.processes import END_LOST
@@ -70,7 +71,23 @@ class Deployed:
     def config(self, output: Path, **more: object) -> dict[str, object]:
         """Return a run-config; sites that do not answer may be left out."""
         told = {key.replace("_", "-"): value for key, value in more.items()}
-        return {"timeout": 150.0, "output-dir": str(output), **told}
+        return {"timeout": 600.0, "output-dir": str(output), **told}
+
+    def server_apps(self) -> list[int]:
+        """Return the processes of running ServerApps."""
+        link = self.federation.superlink
+        return [] if link is None else running(link.pid, "flwr-serverapp")
+
+    def end(self, run: str, output: Path, seconds: float = 240.0) -> dict[str, Any]:
+        """Wait for the good end of a run that has begun and return its report."""
+        # Looking for a file costs nothing; `flwr list` costs a second of a core.
+        wait_until(
+            lambda: (output / "report.json").exists() or not self.server_apps(),
+            seconds,
+            "the end of the run",
+        )
+        self.finish(run)
+        return read_report(output)
 
     def finish(self, run: str) -> None:
         """Wait for the good end of a run whose results are then looked at.

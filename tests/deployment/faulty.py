@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deployed import Deployed, assert_pooled, read_report, wait_until
+from deployed import Deployed, assert_pooled, wait_until
 from fedridge_deployment.site import Site
-from proc import running
 
 from fedridge_flwr.app.machine import versions
 from fedridge_flwr.flower.error_text import one_line
@@ -128,27 +127,12 @@ class Faulty(Deployed):
         """Start a run; its timeout is two minutes unless told otherwise."""
         return self.federation.submit(self.app, self.config(output, **more))
 
-    def end(self, run: str, output: Path, seconds: float = 240.0) -> dict[str, Any]:
-        """Wait for the good end of a run and return its report."""
-        # Looking for a file costs nothing; `flwr list` costs a second of a core.
-        wait_until(
-            lambda: (output / "report.json").exists() or not self.server_apps(),
-            seconds,
-            "the end of the run",
-        )
-        self.finish(run)
-        return read_report(output)
-
     def run(self, **more: object) -> tuple[Path, dict[str, Any]]:
         """Run to the good end."""
         output = self.output()
         run = self.submit(output, **more)
         wait_until(lambda: bool(self.server_apps()) or output.exists(), 120.0, "a run")
         return output, self.end(run, output)
-
-    def server_apps(self) -> list[int]:
-        link = self.federation.superlink
-        return [] if link is None else running(link.pid, "flwr-serverapp")
 
     def server_log(self) -> str:
         log = (self.federation.logs / "superlink.log").read_text(errors="replace")

@@ -25,9 +25,8 @@ def test_one_site_killed_mid_run_and_the_model_is_that_of_the_others(
     run = deployed.federation.submit(deployed.app, config)
     deployed.wait_until_asked("site-2")
     deployed.federation.sites["site-2"].kill()
-    deployed.finish(run)
+    report = deployed.end(run, output)
     assert_pooled(output, deployed.data[:2])
-    report = read_report(output)
     assert set(report["failures"]) == deployed.ids(names[2])
     # The name of registration, which even a site that never answers has.
     ids = deployed.federation.node_ids
@@ -48,8 +47,7 @@ def test_five_sites_one_killed_and_one_stopped(deployed: Deployed) -> None:
     deployed.wait_until_asked("site-3", "site-4")
     deployed.federation.sites["site-3"].kill()
     deployed.federation.sites["site-4"].pause()
-    deployed.finish(run)
-    report = read_report(output)
+    report = deployed.end(run, output)
     assert report["seconds"]["train"] < timeout + 120.0
     assert set(report["failures"]) == deployed.ids("site-3", "site-4")
     assert set(report["participants"]) == deployed.ids(*names[:3])

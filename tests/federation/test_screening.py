@@ -39,11 +39,7 @@ from fedridge_flwr.features.column_moments import ColumnMoments
 from fedridge_flwr.federation import settings as settings_module
 from fedridge_flwr.federation.fit_run import FitRun
 from fedridge_flwr.federation.screening.leverage import influences
-from fedridge_flwr.federation.screening.outliers import (
-    TOO_FEW,
-    screen,
-    screen_columns,
-)
+from fedridge_flwr.federation.screening.outliers import TOO_FEW, screen
 from fedridge_flwr.federation.screening.profiles import Profile
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.multiround import Opening
@@ -159,10 +155,16 @@ def test_the_units_of_columns_do_not_matter(lie, seed, exponents):
 def test_one_column_moment_that_is_absurd_is_found():
     told = [ColumnMoments.from_rows(check_rows(*rows_of(k))) for k in range(K)]
     named = {str(k): moments for k, moments in enumerate(told)}
-    assert not screen_columns(named).suspects
+
+    def by_scale(columns, **options):
+        profiles = {client: Profile.of(part) for client, part in columns.items()}
+        return screen(profiles, "", **options)
+
+    assert by_scale(named).words == f"{K} clients compared by scale"
+    assert not by_scale(named).suspects
     far = replace(told[2], means=told[2].means + 1e9 * np.eye(D)[1])
     wide = replace(told[5], variances=told[5].variances * 1e9)
-    found = screen_columns(named | {"2": far, "5": wide}, names=["a", "b", "c", "d"])
+    found = by_scale(named | {"2": far, "5": wide}, names=["a", "b", "c", "d"])
     assert set(found.suspects) == set(found.excluded) == {"2", "5"}
     assert found.suspects["2"].startswith("the mean of its column 1 ('b') is ")
     assert "(and so for 1 more column)" in found.suspects["5"]
@@ -635,15 +637,18 @@ def test_a_first_look_at_many_clients_gives_the_verdicts_of_a_close_one(
             X[:, 3] *= 30.0
         parts[str(k)] = SufficientStatistics.from_data(X, y)
     profiles = {client: Profile.of(part) for client, part in parts.items()}
-    first = screen(profiles, parts)
+    by_scale = screen(profiles, "").suspects
+    rest = {client: part for client, part in parts.items() if client not in by_scale}
+    first, looked = screen(profiles, parts), influences(rest, 1.0)
     monkeypatch.setattr(leverage, "_FEW", 1000)
-    close = screen(profiles, parts)
+    close, looked_closely = screen(profiles, parts), influences(rest, 1.0)
     assert set(first.suspects) == set(close.suspects) == {"7", "8"}
-    for client, distance in close.distances.items():
-        if distance > 0.1:
-            assert first.distances[client] == distance
+    for client, influence in looked_closely.items():
+        if influence.distance > 0.1:
+            assert looked[client].distance == influence.distance
         else:
-            assert first.distances[client] == pytest.approx(distance, rel=0.5)
+            expected = pytest.approx(influence.distance, rel=0.5)
+            assert looked[client].distance == expected
 
 
 @pytest.mark.parametrize("weight", [1e-5, 1e-10, 1e-15, 1e-20, 1e-100, 1e-300])

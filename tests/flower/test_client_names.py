@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import numpy as np
@@ -149,10 +150,11 @@ def test_clients_that_only_evaluate_have_names(strategy):
     assert all(f"client {name}: no test rows" in str(report) for name in names)
 
 
+@pytest.mark.usefixtures("work_takes_no_time")
 def test_a_silent_client_goes_by_the_name_of_registration():
     grid = grid_of(APPS["message"])
     grid.registered = {1002: "south"}
-    grid.late = {1002: 1e9}
+    grid.late = {1002: math.inf}
     fitted = FedRidge(min_available_nodes=5)
     fitted.start(grid, timeout=0.5)
     assert "client south: no answer within 0.5 s" in str(fitted.report_)

@@ -37,10 +37,13 @@ from fedridge_flwr import (
     PrivacyPolicy,
     RidgeClient,
     RidgeModel,
+    SitePolicy,
     ridge_client_app,
 )
 from fedridge_flwr.app.launch import LocalSuperLink
 from fedridge_flwr.app.run_config import read_settings
+from fedridge_flwr.federation.reporting.page import report_page
+from fedridge_flwr.federation.reporting.site_text import sites_csv
 
 K = 4
 Load = Callable[[Any], Any]
@@ -87,6 +90,8 @@ def left_behind(strategy: Any, folder: Path) -> str:
     strategy.model_.save(folder / "model.json")
     texts = [str(strategy.report_), repr(strategy.report_), repr(strategy)]
     texts += [strategy.model_.summary(), str(strategy.report_.failures)]
+    texts.append(report_page(strategy.model_, strategy.report_, figures=()))
+    texts.append(sites_csv(strategy.report_.sites, strategy.report_.name_of))
     return "\n".join(texts + [path.read_text() for path in folder.iterdir()])
 
 
@@ -276,6 +281,35 @@ def test_rows_that_cannot_be_used_are_not_quoted(
     for name in COLUMNS:
         quoted = quoted.replace(name, "")
     assert sung(quoted) == []
+
+
+POLICIES = {
+    "rows": {"min_rows": 10_000, "max_columns_per_row": 1e-6},
+    "levels": {"min_rows_per_level": 10_000},
+    "forbidden": {"forbidden_columns": COLUMNS},
+    "allowed": {"allowed_columns": [WORD]},
+    "requests": {"requests": []},
+    "sites": {"min_sites": 100},
+    "state": {"min_row_difference": 5, "state": PATH},
+}
+
+
+@pytest.mark.parametrize("app_of", [native, numpy_app])
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("case", POLICIES)
+def test_of_a_site_policy_nothing_travels(
+    case: str, shared: bool, kind: Any, app_of: Any, tmp_path: Path, capfd: Any
+) -> None:
+    options = {"site_policy": SitePolicy(**POLICIES[case])}
+    with watching() as watch:
+        strict = app_of(load_data, share_feature_names=shared, **options)
+        grid = WatchedGrid([strict, *[native(load_data)] * (K - 1)], watch)
+        strategy = kind(min_available_nodes=K)
+        fit(strategy, grid)
+    reason = check_refusal(strategy, grid, watch, tmp_path, capfd)
+    assert reason == "declined by site policy."
+    assert "declined by site policy: " in watch.text("client")
 
 
 def test_a_load_data_that_returns_something_else_is_not_quoted(

@@ -175,6 +175,7 @@ def test_the_honest_one_is_taken():
         ([9.0, 0.0, 0.0, 4.0, -2.0], {}, "negative"),
         ([9.0, 0.0, 0.0, 4.0, 3.0], {}, "contradict"),
         ([9.0, 0.0, 0.0, 8.0, 2.0], {}, "contradict"),
+        (HONEST, {"r2": float("nan")}, "contradict"),
         (HONEST, {"num-examples": 0}, "no rows"),
         ([9.0, 0.0, 0.0, 4.0, 2.0], {"num-examples": 1}, "one row"),
     ],

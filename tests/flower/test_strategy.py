@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from clocks import Clock
 from fakes import InProcessGrid, node_context
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
@@ -27,7 +27,6 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.flower import exchange
 from fedridge_flwr.flower.exchange import wait_for_nodes
 
 K, D = 20, 5
@@ -85,27 +84,6 @@ def test_standardize_and_no_intercept_reach_the_solver() -> None:
     strategy.start(InProcessGrid.of_app(NATIVE, 2))
     assert strategy.model_.standardize
     assert strategy.model_.intercept_ == 0.0
-
-
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-@pytest.fixture
-def work_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only who is silent is late, however slow the machine is."""
-    clock = Clock()
-    own = SimpleNamespace(monotonic=clock, sleep=clock.sleep)
-    monkeypatch.setattr(exchange, "time", own)
 
 
 def faulty_grid() -> InProcessGrid:
@@ -238,7 +216,7 @@ def test_the_stock_driver_works_and_no_record_of_the_caller_is_changed() -> None
     strategy = FedRidge(min_available_nodes=K, fraction_evaluate=1.0)
     grid = InProcessGrid.of_app(NATIVE, K)
     result = Strategy.start(
-        strategy, grid, arrays, num_rounds=3, train_config=config, timeout=30
+        strategy, grid, arrays, num_rounds=3, train_config=config, timeout=120
     )
     assert_equals(strategy.model_, pooled(list(range(K)), alpha=1.0))
     assert dict(config) == {"mine": 1}

@@ -167,7 +167,7 @@ SCENARIOS = {
 def run(strategy: Any, grid: InProcessGrid) -> Any:
     """Fit, by the driver that the strategy is made for."""
     if not isinstance(strategy, LegacyFedRidge):
-        strategy.start(grid, timeout=30)
+        strategy.start(grid, timeout=120)
         return strategy
     parts = ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=1))
     ServerApp(server_fn=lambda _: parts)(grid, node_context(0, K))

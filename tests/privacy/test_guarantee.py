@@ -29,7 +29,7 @@ from scipy import stats
 
 from fedridge_flwr.data.rows import Block, check_rows
 from fedridge_flwr.privacy import DifferentialPrivacy
-from fedridge_flwr.privacy.budget_shares import one_shot_shares
+from fedridge_flwr.privacy.budget_shares import one_shot_shares, replacement
 from fedridge_flwr.privacy.clipping import LENGTH, Bounds
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.experimental.residuals import residual_sums
@@ -118,7 +118,7 @@ def test_the_noise_that_is_drawn_has_the_declared_deviation(asked, intercept, th
     layout = Layout(privacy, bounds, server_round)
     found = [layout.split(draw(number)) for number in range(RELEASES)]
     sigma = privacy.noise_multiplier * privacy.sensitivity(t)
-    for block, share in privacy.shares(server_round).of.items():
+    for block, share in privacy.shares(server_round).items():
         noise = np.array([release[block] for release in found])
         sd = np.full(noise.shape[1], sigma * LENGTH**2 / math.sqrt(share))
         if block in ("gram", "target_gram"):
@@ -244,7 +244,7 @@ def test_replacing_a_record_is_bounded_and_the_bound_is_reached(split, n_targets
         radius = np.where(rng.random(n) < 0.1, 0.0, radius)
         return v * radius[:, None]
 
-    bound = one_shot_shares(split).replacement(n_targets)
+    bound = replacement(one_shot_shares(split), n_targets)
     largest = 0.0
     for _ in range(10):
         u, u2, v, v2 = ball(d), ball(d), ball(n_targets), ball(n_targets)
@@ -296,7 +296,7 @@ def check_replay(mechanism) -> None:
     """Neighbouring data under identical noise: what differs is one record's z."""
     rng = np.random.default_rng(5)
     Bx, By = mechanism.privacy.x_norm_bound, mechanism.privacy.y_bound
-    share = mechanism.privacy.shares(1).of
+    share = mechanism.privacy.shares(1)
     extremes = [np.full(6, 1e6), np.zeros(6), rng.normal(size=6), 3.0 * np.eye(6)[0]]
     for extra in extremes:
         for target in (0.0, 1e9, -3.0):

@@ -184,6 +184,23 @@ def test_a_database_with_one_thing_changed_refuses_everything(path, change, reas
         ledger.spent("a")
 
 
+def test_a_flipped_bit_in_the_schema_is_damage_and_no_other_error(path):
+    """SQLite quotes the schema in its error, and Python cannot decode that."""
+    ledger = PrivacyLedger(path, 5.0, 1e-5)
+    ledger.charge("clinic", "1", make())
+    before, content = ledger.spent("clinic"), path.read_bytes()
+    start, refused = content.index(b"CREATE TABLE"), 0
+    for position in range(start - 20, start + 60):
+        damaged = bytearray(content)
+        damaged[position] ^= 0x80
+        path.write_bytes(damaged)
+        try:
+            assert ledger.spent("clinic") == before
+        except PrivacyError:
+            refused += 1
+    assert refused > 40
+
+
 def test_no_flipped_bit_hides_what_was_spent(path):
     """Read as before, or not at all."""
     ledger = PrivacyLedger(path, 5.0, 1e-5)

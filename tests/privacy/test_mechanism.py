@@ -198,7 +198,7 @@ def test_shares_are_copied():
     split = {"gram": 0.5, "moment": 0.5}
     privacy = make(budget_split=split)
     split["gram"] = 0.9
-    assert privacy.shares(1).of["gram"] == 0.5
+    assert privacy.shares(1)["gram"] == 0.5
 
 
 # ---- PrivateStatistics --------------------------------------------------------------

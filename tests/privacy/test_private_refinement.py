@@ -78,8 +78,7 @@ def refined(grid: InProcessGrid, epsilon: float, rounds: int, **options: Any) ->
 @given(st.integers(2, 1000))
 def test_the_shares_of_all_rounds_add_up_to_one(rounds):
     total = math.fsum(
-        math.fsum(refinement_shares(rounds, t).of.values())
-        for t in range(1, rounds + 1)
+        math.fsum(refinement_shares(rounds, t).values()) for t in range(1, rounds + 1)
     )
     assert total == pytest.approx(1.0, abs=1e-12)
 
@@ -92,7 +91,7 @@ def test_the_noise_of_all_rounds_is_one_mechanism(rounds, epsilon):
     square = math.fsum(
         promise.deviation(block, t) ** -2
         for t in range(1, rounds + 1)
-        for block in promise.shares(t).of
+        for block in promise.shares(t)
     )
     assert math.sqrt(square) == pytest.approx(promise.mu(), rel=1e-12)
     assert promise.true_epsilon() == pytest.approx(epsilon, rel=1e-9)

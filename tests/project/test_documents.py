@@ -17,6 +17,7 @@ from documents import PAGES, PLACES, Place, name_of
 import fedridge_flwr
 import fedridge_flwr.features
 import fedridge_flwr.privacy
+import fedridge_flwr.regression
 
 REFERENCE = ROOT / "docs" / "reference"
 # ---- what was measured ---------------------------------------------------------------
@@ -70,7 +71,12 @@ def documented() -> list[Any]:
 
 
 def test_the_reference_has_every_public_name_once() -> None:
-    modules = (fedridge_flwr, fedridge_flwr.features, fedridge_flwr.privacy)
+    modules = (
+        fedridge_flwr,
+        fedridge_flwr.features,
+        fedridge_flwr.privacy,
+        fedridge_flwr.regression,
+    )
     public = {id(getattr(m, name)): name for m in modules for name in m.__all__}
     shown = [id(found) for found in documented()]
     assert len(shown) == len(set(shown))
@@ -94,7 +100,10 @@ def _toml(value: Any) -> str:
 
 def test_the_reference_has_every_line_of_a_report() -> None:
     shown = (REFERENCE / "report.md").read_text("utf-8")
-    for module in ("federation/report.py", "privacy/privacy_report.py"):
+    for module in (
+        "federation/reporting/report_text.py",
+        "privacy/privacy_report.py",
+    ):
         code = (ROOT / "fedridge_flwr" / module).read_text("utf-8")
         lines = re.findall(r'\(\s*"([A-Za-z0-9, ]+)",\s', code)
         assert len(lines) >= 8

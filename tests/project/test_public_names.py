@@ -22,6 +22,7 @@ MODULES = [
     "fedridge_flwr.features",
     "fedridge_flwr.flower",
     "fedridge_flwr.privacy",
+    "fedridge_flwr.regression",
 ]
 PROPERTIES = (property, cached_property)
 

@@ -28,7 +28,7 @@ from flwr.serverapp import ServerApp
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
-from fedridge_flwr import ridge_client_app
+from fedridge_flwr import SitePolicy, TableOptions, ridge_client_app
 
 CLIENTS = 5
 FEDERATION = ROOT / "deployment" / "README.md"
@@ -149,10 +149,18 @@ COMMANDS = {
     r"diff -u -r examples/\w+/before examples/\w+/after": (
         "tests/project/test_examples.py"
     ),
-    r"pip install \"?\.(\[simulation\])?\"?": "tests/project/test_packaging.py",
+    r"pip install \"?\.(\[simulation(,tables)?\])?\"?": (
+        "tests/project/test_packaging.py"
+    ),
+    r"fedridge (fit|check|predict|show|report) ": "tests/cli/test_cli.py",
     r"python -m fedridge_simulations ": "make experiments",
+    r"flower-supernode --superlink \S+ --node-config ": (
+        "tests/deployment/test_site_policy.py"
+    ),
     r"PYTHONPATH=benchmarks \S*python -m fedridge_benchmarks ": "make bench",
 }
+POLICY = "docs/how-to/site-policy.md"
+TABLES = "docs/how-to/tables.md"
 TYPED_OUT = {"docs/how-to/deployment.md": "tests/deployment/test_docs.py"}
 
 
@@ -213,11 +221,25 @@ def test_run_configs_in_commands_have_keys_of_the_app() -> None:
     assert seen >= 2
 
 
+def test_every_policy_in_the_documents_is_one(tmp_path: Path) -> None:
+    found = blocks(ROOT / POLICY, "toml")
+    assert len(found) == 2
+    for text in found:
+        (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
+        assert SitePolicy.load(tmp_path / "policy.toml").min_rows >= 8
+
+
+def test_every_option_file_in_the_documents_is_one(tmp_path: Path) -> None:
+    (text,) = blocks(ROOT / TABLES, "toml")
+    (tmp_path / "table.toml").write_text(text, encoding="utf-8")
+    assert len(TableOptions.from_toml(tmp_path / "table.toml").columns) == 14
+
+
 def test_no_snippet_is_of_a_kind_that_nobody_runs() -> None:
     known = {"python", "text", "console", "bash", "", "diff"}
     for page in PAGES:
         kinds = {kind for kind, _ in FENCE.findall(by_hand(page))}
-        if name_of(page) == "README.md":
+        if name_of(page) in ("README.md", POLICY, TABLES):
             kinds -= {"toml"}
         assert kinds <= known, name_of(page)
         if "bash" in kinds:

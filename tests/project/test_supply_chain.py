@@ -408,7 +408,7 @@ def test_wheel_and_sdist_hold_code_and_nothing_else(
     about = {name for name in others if ".dist-info/" in name}
     assert others - about == {"fedridge_flwr/py.typed"}
     assert {Path(name).name for name in about} == {
-        *("METADATA", "WHEEL", "RECORD", "LICENSE")
+        *("METADATA", "WHEEL", "RECORD", "LICENSE", "entry_points.txt")
     }
     with tarfile.open(sdist) as archive:
         packed = [name.partition("/")[2] for name in archive.getnames()]

@@ -54,7 +54,7 @@ def test_a_constant_and_a_duplicated_column_are_both_named():
     X = np.column_stack([X, np.ones(40), X[:, 1]])
     found = explanation(X)
     assert "column 4 is constant" in found
-    assert "copy of column 1" in found or "copy of column 5" in found
+    assert "column 5 is a copy of column 1" in found
 
 
 @given(
@@ -65,19 +65,14 @@ def test_every_duplicated_column_is_named_with_its_twin(columns, seed):
     X = independent(seed=seed)
     found = explanation(np.column_stack([X, X[:, columns]]))
     for j, column in enumerate(columns):
-        twins = (
-            f"column {4 + j} is a copy of column {column}",
-            f"column {column} is a copy of column {4 + j}",
-        )
-        assert twins[0] in found or twins[1] in found
+        assert f"column {4 + j} is a copy of column {column}" in found
     assert found.count("copy of") == len(columns)
 
 
 def test_a_rescaled_column_is_not_called_a_copy():
     X = independent()
     found = explanation(np.column_stack([X, 32.0 + 1.8 * X[:, 1]]))
-    assert "column 1" in found
-    assert "column 4" in found
+    assert "column 4 is a linear function of column 1" in found
     assert "a copy of" not in found
 
 

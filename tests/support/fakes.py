@@ -7,13 +7,18 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
 from flwr.supercore.task_identity import TaskIdentity
+
+from fedridge_flwr.flower import table_client
 
 Handler = Callable[[Message], Message]
 
@@ -149,8 +154,28 @@ class InProcessGrid(Grid):
 
 
 def run_app(
-    server: ServerApp, client: ClientApp, n_nodes: int, run_config: Mapping[str, object]
+    server: ServerApp,
+    client: ClientApp,
+    n_nodes: int,
+    run_config: Mapping[str, object],
+    *,
+    as_bytes: bool = False,
 ) -> None:
-    """Run a whole app in this process, as ``flwr run`` with a run-config would."""
+    """Run a whole app in this process, as ``flwr run`` with a run-config would.
+
+    With `as_bytes` every request and every answer is serialised on its way.
+    """
     grid = InProcessGrid.of_app(client, n_nodes, run_config)
-    server(grid, node_context(0, n_nodes, **run_config))
+    if as_bytes:
+        grid.handlers = {n: _behind_a_wire(h) for n, h in grid.handlers.items()}
+    with mock.patch.object(table_client, "runs_in_ray", return_value=True):
+        server(grid, node_context(0, n_nodes, **run_config))
+
+
+def _behind_a_wire(handler: Handler) -> Handler:
+    return lambda message: _received(handler(_received(message)))
+
+
+def _received(message: Message) -> Message:
+    sent = message_to_proto(message).SerializeToString()
+    return message_from_proto(ProtoMessage.FromString(sent))

@@ -77,6 +77,28 @@ def exam(shared_data: Folder) -> Rows:
     return features.to_numpy(float), y, table["school"].to_numpy()
 
 
+def heart(shared_data: Folder) -> Rows:
+    """Return 852 patients of 4 hospitals: 7 complete columns; the target is thalach."""
+    complete = ["age", "sex", "cp", "trestbps", "restecg", "exang", "oldpeak"]
+    columns = ["age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach"]
+    columns += ["exang", "oldpeak", "slope", "ca", "thal", "num"]
+    folder, tables = shared_data("heart_disease"), []
+    for hospital in ("cleveland", "hungarian", "switzerland", "va"):
+        path = folder / f"processed.{hospital}.data"
+        table = pd.read_csv(path, header=None, names=columns, na_values="?")
+        tables.append(table.assign(hospital=hospital))
+    table = pd.concat(tables)[[*complete, "thalach", "hospital"]].dropna()
+    groups, y = table.pop("hospital").to_numpy(), table.pop("thalach").to_numpy(float)
+    return table.to_numpy(float), y, groups
+
+
+def radon(shared_data: Folder) -> Rows:
+    """Return 919 homes in 85 counties, some with one home; uranium is by county."""
+    table = pd.read_csv(shared_data("radon_mn") / "radon.csv")
+    X = table[["basement", "uranium"]].to_numpy(float)
+    return X, table["log.radon"].to_numpy(float), table["county"].to_numpy()
+
+
 LOADERS = {
     "diabetes": diabetes,
     "parkinsons": parkinsons,

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Unpack
 
 import numpy as np
 from scipy.linalg.blas import dspmv
@@ -30,7 +31,11 @@ from ...errors import SingularSystemError
 from ...linalg.blas import one_blas_thread
 from ...linalg.packed import diagonal_positions
 from ...regression.leave_client_out import each_rest, total_of
-from ...regression.normal_equations import NormalEquations, normal_equations
+from ...regression.normal_equations import (
+    FitOptions,
+    normal_equations,
+    target_squares,
+)
 from ...regression.solve import solve_equations
 from ...statistics.sufficient import SufficientStatistics
 
@@ -57,7 +62,7 @@ class Influence:
     Attributes
     ----------
     distance : float
-        Cook's distance D_k, NaN where nothing can be said.
+        Cook's distance D_k, NaN where it cannot be computed.
     share : float
         Its part of the weight, of its own and the others' together.
     """
@@ -67,7 +72,7 @@ class Influence:
 
 
 def influences(
-    parts: Parts, alpha: float, *, fit_intercept: bool = True, standardize: bool = False
+    parts: Parts, alpha: float, **options: Unpack[FitOptions]
 ) -> dict[str, Influence]:
     """Return the influence of every client that has rows; there must be 2 or more.
 
@@ -86,7 +91,6 @@ def influences(
     'liar'
     """
     filled = {client: part for client, part in parts.items() if part.total_weight > 0}
-    options = {"fit_intercept": fit_intercept, "standardize": standardize}
     small = all(part.n_features < _WIDE for part in parts.values())
     with np.errstate(all="ignore"), one_blas_thread() if small else nullcontext():
         try:
@@ -98,12 +102,12 @@ def influences(
 
 
 def _influences(
-    parts: Parts, alpha: float, options: dict[str, bool]
+    parts: Parts, alpha: float, options: FitOptions
 ) -> dict[str, Influence]:
     core = _core(parts, alpha, options)
     inside = {client: part for client, part in parts.items() if client in core}
     total = total_of(inside)
-    everybody = _Fitted.of(total, alpha, options)
+    everybody = _Fitted(total, alpha, options)
     found = _first_look(everybody, parts, core)
     closer = _worth_a_closer_look(found, parts, total)
     for client, rest in each_rest(inside, closer & core):
@@ -152,30 +156,24 @@ def _worth_a_closer_look(
 
 
 def _fitted(
-    stats: SufficientStatistics, alpha: float, options: dict[str, bool]
+    stats: SufficientStatistics, alpha: float, options: FitOptions
 ) -> _Fitted | None:
     """Return the model of these statistics, if they determine one."""
     try:
-        return _Fitted.of(stats, alpha, options)
+        return _Fitted(stats, alpha, options)
     except SingularSystemError:
         return None
 
 
-@dataclass(frozen=True)
 class _Fitted:
     """Statistics, and the coefficients (d, t) they give."""
 
-    stats: SufficientStatistics
-    equations: NormalEquations
-    alpha: float
-    coef: Array
-
-    @classmethod
-    def of(
-        cls, stats: SufficientStatistics, alpha: float, options: dict[str, bool]
-    ) -> _Fitted:
-        equations = normal_equations(stats, **options)
-        return cls(stats, equations, alpha, solve_equations(equations, alpha)[0])
+    def __init__(
+        self, stats: SufficientStatistics, alpha: float, options: FitOptions
+    ) -> None:
+        self.stats, self.alpha = stats, alpha
+        self.equations = normal_equations(stats, **options)
+        self.coef, _ = solve_equations(self.equations, alpha)
 
     def solve(self, rhs: Array) -> Array:
         """Return what the same system has for other right-hand sides."""
@@ -216,12 +214,10 @@ class _Fitted:
     @cached_property
     def spread(self) -> Array:
         """The sum of squares of every target."""
-        stats = self.stats
-        centred = self.equations.fit_intercept
-        return np.diagonal(stats.centred_target_gram if centred else stats.target_gram)
+        return target_squares(self.stats, centred=self.equations.fit_intercept)
 
 
-def _core(parts: Parts, alpha: float, options: dict[str, bool]) -> set[str]:
+def _core(parts: Parts, alpha: float, options: FitOptions) -> set[str]:
     """Return the larger half of the clients, those that agree best.
 
     As for least trimmed squares: the half that agrees best with everybody's model makes
@@ -235,7 +231,7 @@ def _core(parts: Parts, alpha: float, options: dict[str, bool]) -> set[str]:
     core = set(clients)
     for _ in range(_CONCENTRATIONS):
         inside = {client: capped[client] for client in clients if client in core}
-        scores = _disagreement(_Fitted.of(total_of(inside), alpha, options), capped)
+        scores = _disagreement(_Fitted(total_of(inside), alpha, options), capped)
         order = np.argsort(np.nan_to_num(scores, nan=np.inf), kind="stable")
         before, core = core, set(clients[order[:size]])
         if core == before or scores.max() < _ALIKE * np.median(scores):
@@ -254,12 +250,12 @@ def _disagreement(model: _Fitted, parts: Parts) -> Array:
     d, t = stats.n_features, stats.n_targets
     contrast = np.vstack([-model.coef, np.eye(t)])
     centre = stats.means if equations.fit_intercept else np.zeros(d + t)
-    pulls, offsets = np.empty((d, len(parts), t)), np.empty((len(parts), t))
+    gaps = np.array([part.means for part in parts.values()]) - centre
+    offsets = gaps @ contrast
+    pulls = np.empty((d, len(parts), t))
     for k, part in enumerate(parts.values()):
-        gap = part.means - centre
-        offsets[k] = gap @ contrast
-        own = _times(part.triangle, contrast)[:d]
-        pulls[:, k] = own / part.total_weight + np.outer(gap[:d], offsets[k])
+        pulls[:, k] = _times(part.triangle, contrast)[:d] / part.total_weight
+    pulls += gaps.T[:d, :, None] * offsets
     moves = model.solve(pulls.reshape(d, -1)) * stats.total_weight
     squares = _squares(moves, equations.product(moves)).reshape(len(parts), t)
     squares = squares / stats.total_weight
@@ -280,11 +276,9 @@ def _capped(part: SufficientStatistics, weight: float) -> SufficientStatistics:
 def _times(triangle: Array, vectors: Array) -> Array:
     """Return C V from the upper triangle of C, without making C."""
     # Rows of the upper triangle are columns of the lower, as BLAS wants them.
-    width = len(vectors)
-    if vectors.shape[1] == 1:
-        return np.asarray(dspmv(width, 1.0, triangle, vectors[:, 0], lower=1)[:, None])
-    columns = [dspmv(width, 1.0, triangle, vector, lower=1) for vector in vectors.T]
-    return np.column_stack(columns)
+    size = len(vectors)
+    products = [dspmv(size, 1.0, triangle, vector, lower=1) for vector in vectors.T]
+    return np.column_stack(products)
 
 
 def _squares(left: Array, right: Array) -> Array:

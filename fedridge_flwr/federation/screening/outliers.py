@@ -1,7 +1,7 @@
 """Which clients sent statistics that are well-formed, and yet unlike all others.
 
 Two questions, both answered by medians over clients, so that a minority cannot move
-the answer: do the columns of a client have the scale of everybody's (`profiles`)? And
+the answer: are the columns of a client on the scale of the others (`profiles`)? And
 does it move the model of the others (`leverage`) both far and far more than others do,
 
     D_k > 0.1   and   log(D_k / share_k^p) > median + 4 max(1.4826 MAD, 0.5)
@@ -9,17 +9,18 @@ does it move the model of the others (`leverage`) both far and far more than oth
 for p = 1 and p = 1/2, with Cook's distance D_k, the client's share of the weight, and
 median and median absolute deviation (MAD) of the logarithms? D grows with the share
 where sites differ, and with its root where they only have different rows: a large site
-must not stand out by the one, nor a tiny site by the other. Whoever fails the first
-question is not there for the second.
+must not stand out by the one, nor a tiny site by the other. A client that fails the
+first question is left out of the second.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Unpack
 
 import numpy as np
 
 from ..._text import counted
-from ...features.column_moments import ColumnMoments
+from ...regression.normal_equations import FitOptions
 from ...statistics.sufficient import SufficientStatistics
 from .leverage import Influence, influences
 from .profiles import Profile, by_scale, remarks
@@ -51,17 +52,14 @@ class Screening:
     excluded : dict of str to str
         Suspects to be left out if that is asked for: all of them, or nobody where
         they are too many to tell who is right.
-    distances : dict of str to float
-        Cook's distance of every client, where it was looked at.
     remarks : dict of str to str
-        What is worth a look at clients that may well be honest; nobody is left out for
-        it.
+        What is unusual about clients that may well be honest; no client is left out
+        for it.
     """
 
     suspects: dict[str, str] = field(default_factory=dict)
     words: str = ""
     excluded: dict[str, str] = field(default_factory=dict)
-    distances: dict[str, float] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
 
 
@@ -72,8 +70,7 @@ def screen(
     *,
     names: Sequence[str] | None = None,
     already_out: int = 0,
-    fit_intercept: bool = True,
-    standardize: bool = False,
+    **options: Unpack[FitOptions],
 ) -> Screening:
     """Compare clients; it never raises, whatever the numbers.
 
@@ -82,13 +79,16 @@ def screen(
     profiles : mapping of str to Profile
         Those of all clients.
     parts : mapping of str to SufficientStatistics, or str
-        Their statistics; or the reason why the leverage cannot be looked at.
-    alpha, fit_intercept, standardize
-        The model whose coefficients the leverage is about.
+        Their statistics; or the reason why there is no leverage, which `words` then
+        give; "" where there is nothing to explain.
+    alpha : float
+        Of the model whose coefficients the leverage is about.
     names : sequence of str, optional
         Names of the features, where known.
     already_out : int
         Clients that were left out before; with them, too, it must stay a minority.
+    **options
+        `fit_intercept` and `standardize` of that model.
 
     Examples
     --------
@@ -109,79 +109,38 @@ def screen(
     if len(filled) < FEWEST:
         return Screening(words=TOO_FEW)
     reasons = by_scale(filled, names)
-    distances: dict[str, float] = {}
-    looked_at, note = "scale", parts if isinstance(parts, str) else ""
-    if not isinstance(parts, str):
+    found: dict[str, Influence] | str
+    if isinstance(parts, str):
+        found = parts
+    else:
         rest = {c: p for c, p in parts.items() if c in filled and c not in reasons}
-        found = _influences(rest, alpha, fit_intercept, standardize)
-        if isinstance(found, str):
-            note = found
-        else:
-            looked_at = "scale and leverage"
-            distances = {client: each.distance for client, each in found.items()}
-            reasons |= _by_leverage(found)
-    suspects = {client: reasons[client] for client in filled if client in reasons}
-    words = f"{counted(len(filled), 'client')} compared by {looked_at}"
-    words += f"; leverage not looked at: {note}" if note else ""
-    found_out = _verdict(suspects, words, len(filled), already_out, distances)
-    return replace(found_out, remarks=remarks(filled, names))
-
-
-def screen_columns(
-    columns: Mapping[str, ColumnMoments],
-    *,
-    names: Sequence[str] | None = None,
-    already_out: int = 0,
-) -> Screening:
-    """Compare what clients told of their columns, by scale alone.
-
-    Examples
-    --------
-    >>> told = {str(k): ColumnMoments(9.0, np.ones(1), np.ones(1)) for k in range(4)}
-    >>> told["4"] = ColumnMoments(9.0, np.full(1, 1e9), np.ones(1))
-    >>> screen_columns(told).suspects
-    {'4': 'the mean of its column 0 is 1e+09 typical deviations from the usual one'}
-    """
-    profiles = {client: Profile.of(moments) for client, moments in columns.items()}
-    filled = {c: each for c, each in profiles.items() if each and each.weight > 0}
-    if len(filled) < FEWEST:
-        return Screening(words=TOO_FEW)
+        found = _influences(rest, alpha, options)
     words = f"{counted(len(filled), 'client')} compared by scale"
-    found = _verdict(by_scale(filled, names), words, len(filled), already_out)
-    return replace(found, remarks=remarks(filled, names))
-
-
-def _verdict(
-    suspects: dict[str, str],
-    words: str,
-    n_clients: int,
-    already_out: int,
-    distances: dict[str, float] | None = None,
-) -> Screening:
-    distances = {} if distances is None else distances
-    # Whoever is in the majority decides what is usual; half of them is none.
-    if len(suspects) + already_out <= (n_clients + already_out - 1) // 2:
-        return Screening(suspects, words, suspects, distances)
-    words += f"; {len(suspects)} of them stand out, too many to tell who is right"
-    return Screening(suspects, words, {}, distances)
+    if not isinstance(found, str):
+        words += " and leverage"
+        reasons |= _by_leverage(found)
+    elif found:
+        words += f"; leverage not looked at: {found}"
+    suspects = {client: reasons[client] for client in filled if client in reasons}
+    excluded = suspects
+    # The majority decides what is usual, and half of the clients is no majority.
+    if len(suspects) + already_out > (len(filled) + already_out - 1) // 2:
+        excluded = {}
+        words += f"; {len(suspects)} of them stand out, too many to tell who is right"
+    return Screening(suspects, words, excluded, remarks(filled, names))
 
 
 def _influences(
-    parts: Mapping[str, SufficientStatistics],
-    alpha: float,
-    fit_intercept: bool,
-    standardize: bool,
+    parts: Mapping[str, SufficientStatistics], alpha: float, options: FitOptions
 ) -> dict[str, Influence] | str:
     """Return the influence of every client, or why it is not known."""
     if len(parts) < FEWEST:
         return "too few clients are left"
     try:
-        found = influences(
-            parts, alpha, fit_intercept=fit_intercept, standardize=standardize
-        )
+        found = influences(parts, alpha, **options)
     except (ArithmeticError, ValueError):
         return "the model of half of the clients cannot be computed"
-    # A client that weighs nothing next to the others moves nothing, and is no measure.
+    # A client of negligible weight moves nothing, so it says nothing about the usual.
     known = {
         client: each
         for client, each in found.items()

@@ -1,4 +1,4 @@
-"""`Profile`: the scale of a client's columns, compared with that of everybody's.
+"""`Profile`: the scale of a client's columns, compared with that of all clients.
 
 For column j of [X Y], means m and standard deviations s of client k, med the median
 over clients and MAD 1.4826 times the median absolute deviation, a client stands out
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -56,6 +56,9 @@ _EXPECTED = 20.0
 _AGREE = float(np.log(2.0))
 _THOUSAND = (float(np.log(500.0)), float(np.log(2000.0)))
 _WIDE = "the spread of its {} is {:.2g} times the usual one"
+
+# Which columns of which client stand out, in which words and how far.
+_Seen: TypeAlias = dict[int, dict[str, list[tuple[int, float]]]]
 
 
 @dataclass(frozen=True)
@@ -120,9 +123,16 @@ def by_scale(
     """
     profiles = _comparable(profiles)
     weights = np.array([profile.weight for profile in profiles.values()])
+    seen: _Seen = {}
     with np.errstate(all="ignore"):
         heavy = weights / np.median(weights)
-        seen = _standing_out(list(profiles.values()))
+        for start, spreads, means in _some_columns(list(profiles.values())):
+            wide, ratios = _spread_scores(spreads)
+            wider = wide > SPREAD_LIMIT
+            if means is not None:
+                far = _mean_scores(means, spreads, wider)
+                _collect(seen, start, _FAR, far, far > MEAN_LIMIT)
+            _collect(seen, start, _WIDE, ratios, wider)
     clients, found = list(profiles), {}
     label = _labels(profiles, names)
     for k in sorted({*np.flatnonzero(heavy > WEIGHT_LIMIT).tolist(), *seen}):
@@ -134,7 +144,7 @@ def by_scale(
 def remarks(
     profiles: Mapping[str, Profile], names: Sequence[str] | None
 ) -> dict[str, str]:
-    """Return what is worth a look at clients that may well be honest.
+    """Return what is unusual about clients that may well be honest.
 
     Examples
     --------
@@ -143,13 +153,13 @@ def remarks(
     >>> remarks(each, ["age"])
     {'4': "its column 0 ('age') is constant, and varies at 4 others"}
     """
-    # Where nothing varies there is one row, of which nothing can be said.
+    # Where nothing varies there is a single row, which cannot be judged.
     profiles = {c: p for c, p in _comparable(profiles).items() if p.deviations.any()}
     if not profiles:
         return {}
     label, clients = _labels(profiles, names), list(profiles)
     weights = np.array([profile.weight for profile in profiles.values()])
-    found: dict[int, dict[str, list[tuple[int, float]]]] = {}
+    found: _Seen = {}
     for start, spreads, means in _some_columns(list(profiles.values())):
         with np.errstate(all="ignore"):
             constant = _constant_here(spreads, means, weights)
@@ -161,16 +171,18 @@ def remarks(
 
 
 def _constant_here(spreads: Array, means: Array | None, weights: Array) -> Any:
-    """Return where a column does not vary that varies at nearly everybody else."""
+    """Return where a column is constant that varies at nearly all other clients."""
     flat = spreads == 0.0
-    few = flat.sum(axis=0) <= max(1, len(spreads) // 10)
+    flat &= flat.sum(axis=0) <= max(1, len(spreads) // 10)
+    if not flat.any():
+        return flat
     expected = np.broadcast_to(weights[:, None], spreads.shape)
     if means is not None:
         gaps = (np.median(means, axis=0) - means) ** 2
         share = gaps / (gaps + np.median(spreads, axis=0) ** 2)
         extreme = (means == means.min(axis=0)) | (means == means.max(axis=0))
         expected = np.where(extreme, share, 1.0) * expected
-    return flat & few & (expected >= _EXPECTED)
+    return flat & (expected >= _EXPECTED)
 
 
 def _other_units(means: Array | None, spreads: Array) -> tuple[Array, Any]:
@@ -196,7 +208,13 @@ def _labels(
 ) -> Callable[[int], str]:
     n_features = next(iter(profiles.values())).n_features
     known = names if names is not None and len(names) == n_features else None
-    return lambda column: _label(column, n_features, known)
+
+    def label(column: int) -> str:
+        if column >= n_features:
+            return f"target {column - n_features}"
+        return column_labels([column], known)
+
+    return label
 
 
 def _in_words(
@@ -228,31 +246,10 @@ def _some_columns(
         yield start, spreads, np.array(means) if means else None
 
 
-def _collect(
-    found: dict[int, dict[str, list[tuple[int, float]]]],
-    start: int,
-    words: str,
-    scores: Array,
-    flags: Any,
-) -> None:
+def _collect(found: _Seen, start: int, words: str, scores: Array, flags: Any) -> None:
     for k, j in zip(*np.nonzero(flags), strict=True):
         column = (start + int(j), float(scores[k, j]))
         found.setdefault(int(k), {}).setdefault(words, []).append(column)
-
-
-def _standing_out(
-    profiles: list[Profile],
-) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Return which columns of which client stand out, in which words and how far."""
-    found: dict[int, dict[str, list[tuple[int, float]]]] = {}
-    for start, spreads, means in _some_columns(profiles):
-        wide, ratios = _spread_scores(spreads)
-        wider = wide > SPREAD_LIMIT
-        if means is not None:
-            far = _mean_scores(means, spreads, wider)
-            _collect(found, start, _FAR, far, far > MEAN_LIMIT)
-        _collect(found, start, _WIDE, ratios, wider)
-    return found
 
 
 def _mean_scores(means: Array, spreads: Array, wider: Any) -> Array:
@@ -278,12 +275,6 @@ def _spread_scores(spreads: Array) -> tuple[Array, Array]:
     logs = np.log(np.maximum(ratios, _TINY))
     unit = np.maximum(_MAD * np.median(np.abs(logs), axis=0), _SPREAD_UNIT)
     return logs / unit, ratios
-
-
-def _label(column: int, n_features: int, names: Sequence[str] | None) -> str:
-    if column >= n_features:
-        return f"target {column - n_features}"
-    return column_labels([int(column)], names)
 
 
 def _deviations(squares: Array, weight: float, means: Array | None) -> Array:

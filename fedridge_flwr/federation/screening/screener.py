@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import FedRidgeError
 from ..settings import SCREENED_BYTES, FitSettings
-from .outliers import TOO_FEW, Screening, screen, screen_columns
+from .outliers import TOO_FEW, Screening, screen
 from .profiles import Profile
 
 if TYPE_CHECKING:
@@ -49,11 +49,9 @@ class Screener:
         """Compare the moments of columns, before a feature map is made of them."""
         if not self.settings.screens:
             return
-        self._columns = screen_columns(
-            columns.parts,
-            names=self.settings.feature_names,
-            already_out=len(self._left_out),
-        )
+        profiles = {client: Profile.of(part) for client, part in columns.parts.items()}
+        names, out = self.settings.feature_names, len(self._left_out)
+        self._columns = screen(profiles, "", names=names, already_out=out)
         for client, reason in self._to_leave_out(self._columns).items():
             columns.reject(client, reason)
         self._record(Screening(words=TOO_FEW))

@@ -1,5 +1,6 @@
 """Answers as Flower records, and back; whatever arrives is checked before use."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ..._types import Array
 from ...data.names import Columns
 from ...data.schema import Schema
+from ...data.table_profile import TableProfile
 from ...errors import ProtocolError, StatisticsError
 from ...features import ColumnMoments, FeatureMap
 from ...federation.costs import MOST_FEATURES
@@ -23,6 +25,7 @@ from ...federation.requests import (
     AskProduct,
     AskRelease,
     AskStatistics,
+    AskTable,
     Losses,
     Request,
 )
@@ -269,7 +272,16 @@ def _read_product(
     return arrays[0]
 
 
+def _read_table(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> TableProfile:
+    if request.task != AskTable.task or len(arrays) != 1:
+        raise ProtocolError("sent the profile of a table, which was not asked for.")
+    return TableProfile.from_array(arrays[0])
+
+
 _READERS: dict[str, Any] = {
+    AskTable.task: _read_table,
     "private": _read_release,
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
@@ -382,7 +394,10 @@ def _read_sums(sums: Any, told: Evaluation, n_targets: int) -> ErrorMoments:
     except StatisticsError as error:
         raise ProtocolError(str(error)) from None
     mse, r2 = abs(found.mse - told.mse), abs(found.r2 - told.r2)
-    if mse > _SAME * found.mse or r2 > _SAME * (1.0 + abs(found.r2)):
+    # Both are NaN where y does not vary; one that is left out contradicts the other.
+    unknown = math.isnan(found.r2) and math.isnan(told.r2)
+    same_r2 = unknown or r2 <= _SAME * (1.0 + abs(found.r2))
+    if not (same_r2 and mse <= _SAME * found.mse):
         raise ProtocolError("mse and r2 contradict the evaluation sums.")
     return found
 

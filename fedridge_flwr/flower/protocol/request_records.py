@@ -5,6 +5,7 @@ A request carries both forms at once, ``config`` for message-API clients and
 answers in the form it was asked in.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,10 @@ from flwr.common import Parameters
 from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
 from numpy.typing import NDArray
 
+from ..._files import strict_json
 from ..._types import Array
+from ...data.coding import Coding
+from ...data.formula import TableFormula
 from ...errors import PrivacyError, ProtocolError
 from ...features import FeatureMap
 from ...federation.requests import (
@@ -26,6 +30,7 @@ from ...federation.requests import (
     AskProduct,
     AskRelease,
     AskStatistics,
+    AskTable,
     Limits,
     Request,
 )
@@ -57,7 +62,12 @@ FORMS = ("both", "message", "legacy")
 FIT_KEY = "fedridge-fit"
 """Name of a fit that takes several rounds: the same name is about the same rows."""
 
+SITES_KEY = "fedridge-sites"
+"""How many clients are asked at the same time, as the server says."""
+
 MAP_KEY = "feature-map"
+CODING_KEY = "table-coding"
+_FORMULA = "table-formula"
 NAMED = {"feature-hash", "feature-names", "target-hash", "target-names"}
 """Keys of which a message has one if it says anything about the names of columns."""
 
@@ -79,9 +89,16 @@ def request_parts(request: Request) -> tuple[dict[str, Any], dict[str, NDArray[A
     fields, arrays = _WRITERS[request.task](request)
     if request.feature_map is not None:
         fields[MAP_KEY] = request.feature_map.to_json()
+    if request.coding is not None:
+        fields[CODING_KEY] = request.coding.to_json()
     if request.columns is not None:
         fields |= names_fields(request.columns, in_clear=True)
     return fields, arrays
+
+
+def _write_table(request: AskTable) -> Any:
+    told = json.dumps(request.formula.content(), ensure_ascii=False)
+    return {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task, _FORMULA: told}, {}
 
 
 def _write_statistics(request: AskStatistics) -> Any:
@@ -130,6 +147,7 @@ def _write_losses(request: AskLosses) -> Any:
 
 
 _WRITERS: dict[str, Any] = {
+    AskTable.task: _write_table,
     AskStatistics.task: _write_statistics,
     AskColumns.task: _write_columns,
     AskOpening.task: _write_opening,
@@ -222,22 +240,29 @@ def read_request(
     config: Mapping[str, Any], arrays: Sequence[NDArray[Any]], *, evaluating: bool
 ) -> Request:
     """Return what a request asks for, or raise what is wrong with it."""
-    text = config.get(MAP_KEY)
-    feature_map = None if text is None else FeatureMap.from_json(text)
-    rest = feature_map, read_columns(config) if NAMED & config.keys() else None
+    text, coding = config.get(MAP_KEY), config.get(CODING_KEY)
+    sites = config.get(SITES_KEY)
+    rest: dict[str, Any] = {
+        "feature_map": None if text is None else FeatureMap.from_json(text),
+        "columns": read_columns(config) if NAMED & config.keys() else None,
+        "coding": None if coding is None else Coding.from_json(coding),
+        "sites": sites if type(sites) is int else None,
+    }
     if evaluating:
         if asks_for_losses(config):
-            return AskLosses(held_out_from_arrays(arrays), *rest)
-        return AskEvaluation(model_from_arrays(arrays), *rest)
+            return AskLosses(held_out_from_arrays(arrays), **rest)
+        return AskEvaluation(model_from_arrays(arrays), **rest)
     if is_private(config):
-        return AskRelease(_read_release(config, arrays), *rest)
+        return AskRelease(_read_release(config, arrays), **rest)
     task = config.get(_TASK)
     if task is None:
-        return AskStatistics(_read_dtype(config), *rest)
+        return AskStatistics(_read_dtype(config), **rest)
+    if task == AskTable.task:
+        return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
-        return AskColumns(*rest)
+        return AskColumns(**rest)
     if task == AskProduct.task:
-        return AskProduct(_read_vectors(arrays), *rest)
+        return AskProduct(_read_vectors(arrays), **rest)
     if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
         raise ProtocolError(
             "the server asks for something that this client does not support: install "
@@ -245,12 +270,20 @@ def read_request(
         )
     mode = str(config[_MODE])
     if mode != "auto":
-        return AskOpening(mode, Limits(), *rest)
+        return AskOpening(mode, Limits(), **rest)
     limits: list[Any] = [config.get(_BYTES), config.get(_FEATURES)]
     if not all(type(limit) is int and limit > 0 for limit in limits):
         raise ProtocolError("the request does not say where auto ends.")
     limits.append(config.get(_BY_ROWS) is True)
-    return AskOpening(mode, Limits(*limits), *rest)
+    return AskOpening(mode, Limits(*limits), **rest)
+
+
+def _read_formula(config: Mapping[str, Any]) -> TableFormula:
+    try:
+        return TableFormula.from_content(strict_json(str(config.get(_FORMULA))))
+    except ValueError as error:
+        reason = one_line(str(error))
+        raise ProtocolError(f"the request has no valid formula: {reason}") from None
 
 
 def _read_dtype(config: Mapping[str, Any]) -> str:

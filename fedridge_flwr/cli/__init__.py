@@ -1,0 +1,1 @@
+"""The `fedridge` command: check a table, rehearse a fit, show, predict, report."""

@@ -1,0 +1,226 @@
+"""The `fedridge` command."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..data.formula import formula_of
+from ..errors import FedRidgeError
+from . import options as o
+
+app = typer.Typer(
+    name="fedridge",
+    help="Ridge regression over the tables of several sites, in one round, exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def fit(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="Folder with one table for each site, a pattern such as "
+            "'hospitals/*.csv', or one table and --client-column."
+        ),
+    ],
+    formula: o.Formula = "",
+    target: o.Target = "",
+    features: o.Features = "",
+    categorical: o.Categorical = "",
+    levels: o.Levels = "",
+    missing: o.Missing = "drop",
+    weights: o.Weights = "",
+    alpha: Annotated[float, typer.Option(help="Ridge penalty.")] = 1.0,
+    alphas: Annotated[
+        str, typer.Option(help='Choose alpha: "auto", or numbers as in 0.1,1,10.')
+    ] = "",
+    cv: Annotated[
+        str, typer.Option(help="How: server (by leaving sites out) or gcv.")
+    ] = "",
+    standardize: Annotated[
+        bool, typer.Option(help="Penalise coefficients of scaled features.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option(help="No model unless every site is in it.")
+    ] = True,
+    client_column: Annotated[
+        str, typer.Option(help="Column that tells the sites of one table apart.")
+    ] = "",
+    table: o.Table = None,
+    policy: o.Policy = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for model, report and figures."),
+    ] = None,
+) -> None:
+    """Fit in this process: a rehearsal of the federation, with the same result.
+
+    DATA is a folder with one table for each site, a pattern such as
+    'hospitals/*.csv', or one table with a --client-column.
+
+    Example: fedridge fit hospitals/ -f "thalach ~ age + C(sex) + chol" -o run
+    """
+    from ..federation.reporting.run_folder import fit_summary, write_run
+    from .fit import fit_tables
+
+    asked = formula_of(
+        formula,
+        target,
+        features,
+        categorical=categorical,
+        levels=levels,
+        missing=missing,
+        weights=weights,
+    )
+    found = fit_tables(
+        data,
+        asked,
+        client_column=client_column,
+        table=table,
+        policy=policy,
+        alpha=alpha,
+        alphas=_alphas(alphas),
+        cv=cv or None,
+        standardize=standardize,
+        strict=strict,
+    )
+    page = None
+    if output is not None:  # before anything is printed, perhaps into a broken pipe
+        page = write_run(output, found, formula=asked.text, data=Path(data).name)
+    print(fit_summary(found))
+    print()
+    print(found.report_)
+    if page is not None:
+        print(f"\nWrote {page.parent}: look at {page.name}.")
+
+
+@app.command()
+def check(
+    data: Annotated[Path, typer.Argument(help="The table of this site.")],
+    formula: o.Formula = "",
+    target: o.Target = "",
+    features: o.Features = "",
+    categorical: o.Categorical = "",
+    levels: o.Levels = "",
+    missing: o.Missing = "drop",
+    weights: o.Weights = "",
+    table: o.Table = None,
+    policy: o.Policy = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="JSON file for every number that would be sent."
+        ),
+    ] = None,
+) -> None:
+    """Show what this site would send, and what its policy would refuse.
+
+    DATA is the table of this site, a CSV, TSV or Parquet file.
+
+    Nothing is sent. Ends with 1 if the site would decline.
+    """
+    from ..federation.disclosure import SitePolicy
+    from .check import check_site
+
+    rules = None if policy is None else SitePolicy.load(policy)
+    asked = formula_of(
+        formula,
+        target,
+        features,
+        categorical=categorical,
+        levels=levels,
+        missing=missing,
+        weights=weights,
+    )
+    found = check_site(data, asked, table=table, policy=rules)
+    print(found.text())
+    if output is not None:
+        found.save(output)
+        print(f"Wrote {output}.")
+    if found.refusals:
+        raise typer.Exit(1)
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="model.json")],
+    data: Annotated[Path, typer.Argument(help="Table with new rows.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
+    unknown: Annotated[
+        str, typer.Option(help="Levels the model does not know: error or missing.")
+    ] = "error",
+    table: o.Table = None,
+) -> None:
+    """Predict the rows of a new table, coded as the model was fitted.
+
+    MODEL is the model.json of a fit, DATA a table with new rows.
+    """
+    from .._checks import check_choice
+    from ..regression.model import RidgeModel
+    from .predict import predict_table
+
+    check_choice("unknown", unknown, ("error", "missing"))
+    loaded = RidgeModel.load(model)
+    rows, gaps = predict_table(loaded, data, output, table=table, unknown=unknown)
+    print(f"Wrote {output}: {rows} rows, {gaps} of them without a prediction.")
+
+
+@app.command()
+def show(
+    model: Annotated[Path, typer.Argument(help="model.json, or a folder with one.")],
+) -> None:
+    """Show a model: its coefficients, and how a table is coded for it."""
+    from ..regression.model import RidgeModel
+
+    found = RidgeModel.load(model / "model.json" if model.is_dir() else model)
+    print(found.summary())
+    if found.coding is not None:
+        print(f"\n{found.coding.describe()}")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="By default in the folder.")
+    ] = None,
+) -> None:
+    """Write the HTML report of a run again, from its model.json and report.json."""
+    from ..federation.reporting.run_folder import page_from_folder
+
+    page = output or folder / "report.html"
+    page.write_text(page_from_folder(folder), encoding="utf-8")
+    print(f"Wrote {page}.")
+
+
+def _alphas(text: str) -> list[float] | str | None:
+    if text in ("", "auto"):
+        return text or None
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise FedRidgeError(
+            f'alphas must be "auto" or numbers as in 0.1,1,10, got {text!r}.'
+        ) from None
+
+
+def main() -> None:
+    """Run the command; errors of ours are one message, without a traceback."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    try:
+        app()
+    except (FedRidgeError, FileNotFoundError) as error:
+        print(f"fedridge: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""`fedridge predict`: predictions for the rows of a new table, coded as the model's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._types import Array
+from ..data.site_files import table_options
+from ..data.sources import TableFile
+from ..data.table_errors import load_arrow
+from ..errors import FedRidgeError
+from ..regression.model import RidgeModel
+from .progress import Progress
+
+
+def predict_table(
+    model: RidgeModel,
+    path: Path,
+    output: Path,
+    *,
+    table: Path | None = None,
+    unknown: str = "error",
+) -> tuple[int, int]:
+    """Write a table with predictions beside its columns; return rows and gaps.
+
+    Rows in which a value is missing, and nothing stands for it, have no prediction, and
+    with ``unknown="missing"`` neither do those with a level that the model does not
+    know.
+    """
+    pa = load_arrow()
+    from pyarrow import csv
+
+    file = TableFile(path, table_options(path, table))
+    rows = gaps = 0
+    progress = Progress(0)
+    writer: Any = None
+    try:
+        for batch in file.batches():
+            progress.step("rows are predicted")
+            found = _predictions(model, batch, unknown_is_missing=unknown == "missing")
+            columns = {name: _text(pa, batch[name]) for name in batch}
+            names = prediction_names(model)
+            both = sorted(set(names) & set(columns))
+            if both:
+                raise FedRidgeError(f"{path.name} has a column {both[0]!r} already.")
+            blank = np.isnan(found)
+            columns |= {
+                name: pa.array(found[:, k], mask=blank[:, k])
+                for k, name in enumerate(names)
+            }
+            part = pa.record_batch(columns)
+            writer = writer or csv.CSVWriter(output, part.schema)
+            writer.write_batch(part)
+            rows, gaps = rows + len(found), gaps + int(blank.any(axis=1).sum())
+    finally:
+        progress.end()
+        if writer is not None:
+            writer.close()
+    return rows, gaps
+
+
+def prediction_names(model: RidgeModel) -> list[str]:
+    """Return the names of the new columns, one for each target."""
+    n_targets = len(np.atleast_2d(model.coef_))
+    known = None if model.targets is None else model.targets.known
+    if known is None:
+        known = tuple(f"y{k}" for k in range(n_targets)) if n_targets > 1 else ("y",)
+    return [f"predicted_{name}" for name in known]
+
+
+def _predictions(model: RidgeModel, batch: Any, *, unknown_is_missing: bool) -> Array:
+    coding = model.coding
+    if coding is None:
+        X = np.column_stack([batch.numbers(c) for c in model.feature_names_in_])
+        kept = ~np.isnan(X).any(axis=1)
+        X = X[kept]
+    else:
+        rows = coding.code(
+            batch, with_target=False, unknown_is_missing=unknown_is_missing
+        )
+        X, kept = rows.X, rows.kept
+    found = np.full((len(kept), len(np.atleast_2d(model.coef_))), np.nan)
+    if kept.any():
+        found[kept] = model.predict(X).reshape(len(X), -1)
+    return found
+
+
+def _text(pa: Any, array: Any) -> Any:
+    """Return a column as CSV can have it: text, numbers and dates are."""
+    return array.cast(pa.string()) if pa.types.is_nested(array.type) else array

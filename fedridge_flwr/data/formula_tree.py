@@ -1,0 +1,273 @@
+"""What may stand in a formula: read as a tree, before anything is evaluated.
+
+The algebra (``+``, ``:``, ``*``) is formulaic's. What it would run as Python is read
+here first: names, ``C()``, arithmetic and a few functions of one value. Functions that
+look at all rows (``scale``, ``poly``, ``bs``) would code every site in its own way, and
+are refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._text import quoted
+from ..errors import FedRidgeError
+
+FUNCTIONS = {
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "sqrt": np.sqrt,
+    "abs": np.abs,
+}
+"""What may be applied to a column: functions of each value by itself."""
+
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+_SITE_DEPENDENT = ("scale", "center", "standardize", "poly", "bs", "cs", "cc", "cr")
+_MOST_TERMS = 2_000
+_MOST_PRODUCTS = 6
+_LARGEST_POWER = 3
+_LARGEST_EXPONENT = 16
+_QUOTED = re.compile(r"`([^`]*)`")
+# formulaic writes the text of a call into code of its own, where these would end it.
+_NO_LEVEL = re.compile(r"[`'\"\\{}\x00-\x1f]")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Columns of a formula: of its left side, its right side, and what they are."""
+
+    targets: tuple[str, ...]
+    features: tuple[str, ...]
+    numbers: tuple[str, ...]
+    categories: tuple[str, ...]
+    intercept: bool
+    computed_targets: bool
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """One factor of a term: its columns, and whether it is a category."""
+
+    columns: tuple[str, ...]
+    category: bool = False
+    computed: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a column by itself."""
+        return not (self.category or self.computed)
+
+
+def facts_of(parsed: Any) -> Facts:
+    """Return which columns a parsed formula has, and which are categories."""
+    left: list[str] = []
+    right: list[str] = []
+    numbers: list[str] = []
+    categories: list[str] = []
+    plain: list[str] = []
+    intercept = False
+    outcomes = [_factor(f) for term in parsed.lhs for f in term.factors]
+    left += [c for each in outcomes for c in each.columns]
+    for term in parsed.rhs:
+        intercept |= all(f.eval_method.value == "literal" for f in term.factors)
+        for each in map(_factor, term.factors):
+            right += each.columns
+            numbers += each.columns if each.computed else ()
+            categories += each.columns if each.category else ()
+            plain += each.columns if each.plain else ()
+    both = sorted(set(categories) & {*numbers, *plain, *left})
+    if both:
+        raise FedRidgeError(
+            f"formula: {quoted(both)} is a category in C() and something else in "
+            "another term. Use C() in all terms, or a second column."
+        )
+    twice = sorted(set(left) & set(right))
+    if twice:
+        raise FedRidgeError(f"formula: {quoted(twice)} is on both sides.")
+    targets, features, computed, coded = (
+        tuple(dict.fromkeys(each)) for each in (left, right, numbers, categories)
+    )
+    by_function = any(each.computed for each in outcomes)
+    return Facts(targets, features, computed, coded, intercept, by_function)
+
+
+def check_terms(parsed: Any, *, takes_all: bool) -> None:
+    """Refuse whatever is neither a column nor a known function of one."""
+    if len(parsed.rhs) > _MOST_TERMS:
+        raise FedRidgeError(f"formula: {len(parsed.rhs)} terms, {_MOST_TERMS} at most.")
+    for term in parsed.lhs:
+        found = [_factor(each) for each in term.factors]
+        if len(found) != 1 or found[0].category or not found[0].columns:
+            raise FedRidgeError(
+                "formula: a target must be a column of numbers, or a function of one, "
+                'as in "log(income) ~ age".'
+            )
+    for term in parsed.rhs:
+        methods = {each.eval_method.value for each in term.factors}
+        if "literal" in methods and len(methods) > 1:
+            raise FedRidgeError(
+                "formula: a multiple is written in I(), as in I(2*age)."
+            )
+    facts = facts_of(parsed)
+    if not facts.features and not takes_all:
+        raise FedRidgeError("formula: it has no features.")
+
+
+def _factor(factor: Any) -> _Factor:
+    """Return what a factor is made of, or raise what must not be in it."""
+    method = factor.eval_method.value
+    if method == "literal":
+        return _Factor(())
+    if method == "lookup":
+        return _Factor((factor.expr,))
+    tree, names = _as_evaluated(factor.expr)
+    if isinstance(tree, ast.Call) and _called(tree) == "C":
+        return _Factor((_category(tree, names),), category=True)
+    found = _arithmetic(tree, names)
+    if not found:
+        raise FedRidgeError("formula: a term without any column.")
+    return _Factor(tuple(dict.fromkeys(found)), computed=True)
+
+
+def _as_evaluated(text: str) -> tuple[ast.expr, dict[str, str]]:
+    """Return an expression as formulaic will run it, and which columns names stand for.
+
+    Where quoted names and strings end is formulaic's to say: by other rules, text that
+    is a name here could be code there.
+    """
+    from formulaic.utils.code import sanitize_variable_names
+
+    names: dict[str, str] = {}
+    taken = dict.fromkeys(re.findall(r"\w+", text))
+    try:
+        code = sanitize_variable_names(text, taken, names)
+        return ast.parse(code, mode="eval").body, names
+    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
+        raise FedRidgeError("formula: it is not an expression.") from None
+
+
+def _called(tree: ast.Call) -> str:
+    return tree.func.id if isinstance(tree.func, ast.Name) else ""
+
+
+def _category(tree: ast.Call, names: Mapping[str, str]) -> str:
+    """Return the column in C(column) or C(column, Treatment("level"))."""
+    match tree:
+        case ast.Call(args=[ast.Name(id=column)], keywords=[]):
+            return names.get(column, column)
+        case ast.Call(args=[ast.Name(id=column), contrast], keywords=[]) if (
+            _is_treatment(contrast)
+        ):
+            return names.get(column, column)
+    raise FedRidgeError(
+        'formula: C() takes a column, as in C(sex) or C(stage, Treatment("2")). Levels '
+        "are agreed across all sites, or given as levels=, of which the first is the "
+        "reference; Treatment() takes none with quotes or backslashes."
+    )
+
+
+def _is_treatment(tree: ast.AST) -> bool:
+    if not isinstance(tree, ast.Call) or _called(tree) != "Treatment":
+        return False
+    given = [*tree.args, *(k.value for k in tree.keywords if k.arg == "reference")]
+    one = len(given) == 1 == len(tree.args) + len(tree.keywords)
+    level = given[0].value if one and isinstance(given[0], ast.Constant) else None
+    return isinstance(level, str) and not _NO_LEVEL.search(level)
+
+
+def _arithmetic(tree: ast.AST, names: Mapping[str, str]) -> list[str]:
+    """Return the columns of an expression in which nothing else occurs."""
+    match tree:
+        case ast.Name(id=name):
+            return [names.get(name, name)]
+        case ast.Constant(value=int() | float()) if not isinstance(tree.value, bool):
+            return []
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=inner):
+            return _arithmetic(inner, names)
+        case ast.BinOp(op=ast.Pow(), left=left, right=exponent):
+            found = _arithmetic(left, names)
+            if found and _is_small_number(exponent):
+                return found
+            raise FedRidgeError(
+                "formula: ** takes a column and a number of at most "
+                f"{_LARGEST_EXPONENT}, as in I(age**2)."
+            )
+        case ast.BinOp(op=op, left=left, right=right) if isinstance(op, _OPERATORS):
+            return _arithmetic(left, names) + _arithmetic(right, names)
+        case ast.Call(args=[inner], keywords=[]) if (
+            _called(tree) == "I" or _called(tree) in FUNCTIONS
+        ):
+            return _arithmetic(inner, names)
+    raise _not_allowed(tree)
+
+
+def _is_small_number(tree: ast.AST) -> bool:
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        tree = tree.operand
+    value = tree.value if isinstance(tree, ast.Constant) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) <= _LARGEST_EXPONENT  # type: ignore[arg-type]
+
+
+def _not_allowed(tree: ast.AST) -> FedRidgeError:
+    if isinstance(tree, ast.Call) and _called(tree) in _SITE_DEPENDENT:
+        return FedRidgeError(
+            f"formula: {_called(tree)}() would use each site's own rows, so that the "
+            "same column means something else at every site. Use standardize=True, or "
+            "agreed constants as in I((age - 50) / 10)."
+        )
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitXor):
+        return FedRidgeError("formula: a power is written with **, as in I(age**2).")
+    return FedRidgeError(
+        "formula: only columns, C(), I() with + - * / **, and "
+        f"{', '.join(FUNCTIONS)} can be used."
+    )
+
+
+def algebra(text: str) -> str:
+    """Return a formula without what is inside calls, {} and `quotes`."""
+    found, depth = "", 0
+    for part in re.split(r"(`[^`]*`|[\w.]\s*\(|[(){}])", text):
+        opens = part == "{" or (part.endswith("(") and (len(part) > 1 or depth > 0))
+        if depth == 0 and not part.startswith("`"):
+            found += part
+        depth += opens - (depth > 0 and part in (")", "}"))
+    return found
+
+
+def refuse_explosion(text: str) -> None:
+    """Refuse products of so many terms that to write them down takes forever."""
+    outside = algebra(text)
+    powers = re.findall(r"(?:\*\*|\^)\s*(\w+)", outside)
+    products = len(re.findall(r"\*", re.sub(r"\*\*", "^", outside)))
+    too_high = any(not p.isdigit() or int(p) > _LARGEST_POWER for p in powers)
+    if products > _MOST_PRODUCTS or len(powers) > 1 or too_high:
+        raise FedRidgeError(
+            f"formula: at most {_MOST_PRODUCTS} products with * and one power of at "
+            f"most {_LARGEST_POWER}: write the interactions that are meant, with a:b."
+        )
+
+
+def refuse_mistakable(text: str, available: Iterable[str]) -> None:
+    """Refuse columns that formulaic takes for another term, and drops without a word.
+
+    To it a column of the name 1 is the intercept, and one of the name log(x) is the
+    logarithm of x.
+    """
+    bare = "".join(_QUOTED.sub(" ", text).split())
+    for name in [*_QUOTED.findall(text), *available]:
+        if name in ("0", "1") or ("(" in name and "".join(name.split()) in bare):
+            raise FedRidgeError(
+                f"formula: a column of the name {name!r} would be taken for another "
+                "term. Give it another name in the tables."
+            )

@@ -1,0 +1,288 @@
+"""`LocalTable`: a site's own table, described for a formula and coded as agreed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._types import Array
+from ..errors import ColumnNamesError, DataError
+from .coding import Coding
+from .formula import TableFormula
+from .sources import TableFile
+from .table_errors import load_arrow
+from .table_profile import (
+    MOST_LEVELS,
+    MOST_UNDECLARED,
+    ColumnProfile,
+    TableProfile,
+)
+from .table_values import ColumnScan, level_text
+
+BATCH_ROWS = 65_536
+HELD_BYTES = 256 << 20
+"""Coded rows that are held in memory; those of larger tables are in a file."""
+
+RawRows: TypeAlias = tuple[Any, ...]
+"""X, y and weights as a user holds them, and perhaps a `RowOrigin`.
+
+Weights may be None.
+"""
+
+
+@dataclass(frozen=True)
+class RowOrigin:
+    """What is known of rows that were made from a table, beside the rows.
+
+    Parameters
+    ----------
+    columns : collection of str, optional
+        The columns of the table that they were made from.
+    levels : mapping, optional
+        For each category the number of rows of every level, also of the reference
+        level, which has no column of its own.
+    identities : callable, optional
+        Returns what identifies each row, one row of an array for each, over *all*
+        columns of the table: two formulas have other complete rows, but the same table.
+    """
+
+    columns: Sequence[str] | None = None
+    levels: Mapping[str, Mapping[Any, int]] | None = None
+    identities: Callable[[], NDArray[Any]] | None = None
+
+
+class LocalTable:
+    """A whole table, of which a formula says what is X and what is y.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Its columns.
+    read : callable
+        ``read(columns)`` yields parts of the table, from its beginning, each a mapping
+        of column to pyarrow array.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"bp": [120, 130, 110], "sex": ["f", "m", None]})
+    >>> table = as_local_table(frame)
+    >>> profile = table.profile(TableFormula("bp ~ sex"))
+    >>> profile.rows, profile.complete, profile.columns["sex"].levels
+    (3, 2, ('f', 'm'))
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        read: Callable[[Sequence[str]], Iterator[Mapping[str, Any]]],
+    ) -> None:
+        self.names, self._read = tuple(names), read
+
+    def parts(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        """Yield the table part by part; columns that it lacks are an error."""
+        lacking = [column for column in columns if column not in self.names]
+        if lacking:
+            raise ColumnNamesError(f"the table has no column {lacking[0]!r}.")
+        return self._read(columns)
+
+    def profile(self, formula: TableFormula) -> TableProfile:
+        """Return what the formula's columns are like in this table."""
+        return self.scan(formula)[0]
+
+    def scan(self, formula: TableFormula) -> tuple[TableProfile, RowOrigin]:
+        """Return the profile, and how many rows every level has, which stay here."""
+        wanted = [*formula.used_columns(self.names), *formula.targets]
+        wanted += [formula.weights] if formula.weights else []
+        present = [c for c in dict.fromkeys(wanted) if c in self.names]
+        scans = {column: ColumnScan() for column in present}
+        rows = complete = 0
+        for part in self._read(present) if present else ():
+            missing = [np.asarray(part[c].is_null()) for c in present]
+            first, rows = rows, rows + len(missing[0])
+            complete += int((~np.logical_or.reduce(missing)).sum())
+            for column in present:
+                scans[column].add(part[column], first)
+        for column, scan in scans.items():
+            _refuse_invisible(column, scan)
+        fills = formula.missing in ("mean", "indicator")
+        categories = {*formula.categories, *formula.levels}
+        numbers = {*formula.numbers, formula.weights}
+        columns = {
+            column: _column_profile(
+                scan, column in categories, column in numbers, fills
+            )
+            for column, scan in scans.items()
+        }
+        counts = {c: dict(scans[c].level_counts) for c in columns if columns[c].levels}
+        return TableProfile(rows, complete, columns), RowOrigin(present, counts)
+
+    def coded(self, coding: Coding) -> RawRows:
+        """Return X, y, weights and the origin of the rows, coded as agreed."""
+        spool, counts = _Spool(), {c: Counter[str]() for c in coding.levels}
+        for part in self.parts(coding.raw_columns):
+            rows = coding.code(part)
+            spool.add(np.column_stack([p for p in rows[:3] if p is not None]))
+            for column, found in rows.level_counts.items():
+                counts[column].update(found)
+        n_features, n_targets = len(coding.names), len(coding.target_names)
+        weighted = bool(coding.formula.weights)
+        block = spool.finish(n_features + n_targets + weighted)
+        X = _frame(block[:, :n_features], coding.names)
+        y = _frame(block[:, n_features : n_features + n_targets], coding.target_names)
+        origin = RowOrigin(
+            coding.raw_columns, counts, partial(self._identities, coding)
+        )
+        weight = block[:, -1] if weighted else None
+        return X, y.iloc[:, 0] if n_targets == 1 else y, weight, origin
+
+    def _identities(self, coding: Coding) -> NDArray[Any]:
+        """Return a hash of every column for each of the rows that are coded."""
+        found = [np.empty((0, 32), dtype=np.uint8)]
+        for part in self.parts(self.names):
+            kept = coding.code(part).kept
+            texts = [level_text(part[c]).filter(kept).to_pylist() for c in sorted(part)]
+            rows = zip(*texts, strict=True)
+            digests = b"".join(sha256(repr(row).encode()).digest() for row in rows)
+            found.append(np.frombuffer(digests, dtype=np.uint8).reshape(-1, 32))
+        return np.concatenate(found)
+
+
+class _Spool:
+    """Blocks of rows, in memory while they are few, then in a file without a name."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Array] = []
+        self._size = 0
+        self._file: Any = None
+
+    def add(self, block: Array) -> None:
+        if self._file is not None:
+            block.tofile(self._file)
+            return
+        self._blocks.append(block)
+        self._size += block.nbytes
+        if self._size > HELD_BYTES:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives with the rows
+            for held in self._blocks:
+                held.tofile(self._file)
+            self._blocks = []
+
+    def finish(self, width: int) -> Array:
+        if self._file is None:
+            return np.concatenate([*self._blocks, np.empty((0, width))])
+        self._file.flush()
+        flat = np.memmap(self._file, dtype=np.float64, mode="r")
+        return flat.reshape(-1, width)
+
+
+def as_local_table(data: Any) -> LocalTable | None:
+    """Return a file or a data frame as a table; None for anything else.
+
+    A file is a `TableFile`; a data frame one of pandas, or of any library that hands it
+    over as an Arrow stream.
+    """
+    if isinstance(data, TableFile):
+        return table_of_file(data)
+    if not hasattr(data, "__arrow_c_stream__"):
+        return None
+    table = _arrow_table(data)
+
+    def read(columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        for batch in table.select(list(columns)).to_batches(BATCH_ROWS):
+            yield {name: batch.column(name) for name in columns}
+
+    return LocalTable(table.column_names, read)
+
+
+def table_of_file(file: TableFile) -> LocalTable:
+    """Return a file as a table, which is read from its beginning at every pass."""
+    return LocalTable(file.names, lambda columns: file.batches(columns, BATCH_ROWS))
+
+
+def _arrow_table(data: Any) -> Any:
+    """Return a data frame as an Arrow table; columns of mixed types become text."""
+    pa = load_arrow()
+    try:
+        return pa.table(data)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        if not hasattr(data, "assign"):
+            raise DataError("the table has a column of several types.") from None
+    mixed = [c for c in data.columns if data[c].dtype == object]
+    text = {
+        c: data[c].map(lambda value: None if value is None else str(value), "ignore")
+        for c in mixed
+    }
+    return pa.table(data.assign(**text))
+
+
+def coded_features(coding: Coding, X: Any) -> Any:
+    """Return the features of a data frame that has the columns of a formula.
+
+    Features that are coded already, and arrays, are returned as they are.
+
+    Raises
+    ------
+    DataError
+        If values are missing, and nothing stands for them, or levels are unknown.
+    """
+    known = getattr(X, "columns", None)
+    table = None if known is None else as_local_table(X)
+    if table is None or not set(coding.columns) <= set(table.names):
+        return X
+    parts = [
+        coding.code(part, with_target=False) for part in table.parts(coding.columns)
+    ]
+    blocks = [np.empty((0, len(coding.names))), *(part.X for part in parts)]
+    dropped = sum(int((~part.kept).sum()) for part in parts)
+    if dropped:
+        raise DataError(
+            f"{dropped} row(s) miss a value that the model needs. Leave them out, or "
+            'fit with missing="mean".'
+        )
+    return _frame(np.concatenate(blocks), coding.names)
+
+
+def _refuse_invisible(column: str, scan: ColumnScan) -> None:
+    """Refuse levels that look like another one, or like none, to people."""
+    if scan.kind == "text" and not all(level.isprintable() for level in scan.levels):
+        raise DataError(
+            f"column {column!r} has a level with invisible characters. Remove them "
+            "from the table."
+        )
+
+
+def _column_profile(
+    scan: ColumnScan, category: bool, number: bool, fills: bool
+) -> ColumnProfile:
+    levels: tuple[str, ...] | None = ()
+    if category or (scan.kind == "text" and not number):
+        # Numbers that were misread are text as well, and must not leave as levels.
+        most = MOST_LEVELS if category else MOST_UNDECLARED
+        many = scan.too_many_levels or len(scan.levels) > most
+        levels = None if many else tuple(sorted(scan.levels))
+    adds = fills and scan.kind == "number" and not category
+    total = _two_floats(scan.exact_sum) if adds else ()
+    return ColumnProfile(scan.kind, scan.missing, scan.n_text, levels, total)
+
+
+def _two_floats(exact: Fraction) -> tuple[float, float]:
+    """Return a number as the sum of two, with twice the digits of one."""
+    high = float(exact)
+    return high, float(exact - Fraction(high))
+
+
+def _frame(block: Array, names: Sequence[str]) -> Any:
+    """Return a block of numbers under the names of its columns, without a copy."""
+    import pandas as pd
+
+    return pd.DataFrame(block, columns=list(names), copy=False)

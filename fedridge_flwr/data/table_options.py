@@ -1,0 +1,172 @@
+"""`TableOptions`: how the text of a table file is to be read."""
+
+from __future__ import annotations
+
+import codecs
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .._checks import check_choice, check_flag
+from .._files import read_file
+from ..errors import DataError
+
+MISSING = (
+    *("", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan"),
+    *("NULL", "null", "None", "NaT", ".", "?"),
+)
+"""Entries that always mean a missing value: those of pandas, a point (SAS, Stata) and a
+question mark (UCI). Codes such as -9 or 999, and words that may be a category, such as
+"none" or "-", do so only where `TableOptions.missing` names them."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table file is read. What is not given is detected from the file's start.
+
+    Parquet files have names and types of their own: of all options only `missing` and
+    `columns` concern them.
+
+    Parameters
+    ----------
+    columns : sequence of str, optional
+        Names of all columns, in the order of the file. Needed where the file has no
+        header row; with ``header=True`` they replace the names in the header.
+    delimiter : str, optional
+        One character. Detected: comma, semicolon, tab, and vertical bar.
+    decimal : {".", ","}, optional
+        The decimal mark of numbers.
+    encoding : str, optional
+        Detected: UTF-8, UTF-16, and otherwise Windows-1252, of which Latin-1 is a part.
+    header : bool, optional
+        Whether the first row has the names of the columns.
+    missing : sequence of str, optional
+        Entries that mean a missing value, in addition to an empty one, NA, N/A, NaN,
+        NULL, None, NaT, a point, and a question mark. A number is meant in any
+        spelling: -9 is also -9.0.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import TableOptions
+    >>> TableOptions(columns=["age", "sex"], missing=[-9])
+    TableOptions(columns=('age', 'sex'), delimiter=None, decimal=None, encoding=None, \
+header=None, missing=('-9',))
+    >>> TableOptions.from_mapping({"separator": ";"})
+    Traceback (most recent call last):
+    fedridge_flwr.errors.DataError: 'separator' is not an option of a table. Options \
+are: columns, delimiter, decimal, encoding, header, missing.
+    """
+
+    columns: tuple[str, ...] = ()
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    header: bool | None = None
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check every option, and bring lists to tuples."""
+        object.__setattr__(self, "columns", _names(self.columns))
+        object.__setattr__(self, "missing", _markers(self.missing))
+        if self.delimiter is not None:
+            _check_delimiter(self.delimiter)
+        if self.decimal is not None:
+            check_choice("decimal", self.decimal, [".", ","], DataError)
+        if self.encoding is not None:
+            _check_encoding(self.encoding)
+        if self.header is not None:
+            check_flag("header", self.header, DataError)
+        if self.header is False and not self.columns:
+            raise DataError(
+                "header is false, so columns must name all columns of the file, as in "
+                'columns = ["age", "sex"].'
+            )
+        if self.decimal is not None and self.decimal == self.delimiter:
+            raise DataError("decimal and delimiter must not be the same character.")
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, Any]) -> TableOptions:
+        """Return the options in a mapping.
+
+        Raises
+        ------
+        DataError
+            If one has another name or type.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise DataError(
+                    f"{name!r} is not an option of a table. Options are: "
+                    f"{', '.join(known)}."
+                )
+        return cls(**options)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> TableOptions:
+        """Return the options in a TOML file, which has nothing else in it."""
+        path = Path(path)
+        try:
+            options = tomllib.loads(read_file(path))
+        except (OSError, ValueError) as error:
+            # What is wrong with a file is said without its folder.
+            reason = getattr(error, "strerror", None) or str(error)
+            raise DataError(f"{path.name} cannot be read as TOML: {reason}.") from None
+        try:
+            return cls.from_mapping(options)
+        except DataError as error:
+            raise DataError(f"{path.name}: {error}") from None
+
+
+def _names(columns: Any) -> tuple[str, ...]:
+    if columns is None:
+        return ()
+    names = tuple(columns) if isinstance(columns, list | tuple) else ()
+    if not all(isinstance(name, str) for name in names) or names != tuple(columns):
+        raise DataError(
+            'columns must be a list of names, as in ["age", "sex"], got '
+            f"{type(columns).__name__}."
+        )
+    names = tuple(name.strip() for name in names)
+    if "" in names or len(set(names)) < len(names):
+        raise DataError("columns must be names that are all different, and none empty.")
+    return names
+
+
+def _markers(missing: Any) -> tuple[str, ...]:
+    if missing is None:
+        return ()
+    if not isinstance(missing, list | tuple) or not all(
+        isinstance(marker, str | int | float) for marker in missing
+    ):
+        raise DataError(
+            f'missing must be a list, as in ["-9", "x"], got {type(missing).__name__}.'
+        )
+    return tuple(str(marker).strip() for marker in missing)
+
+
+def _check_delimiter(delimiter: Any) -> None:
+    if (
+        not isinstance(delimiter, str)
+        or len(delimiter) != 1
+        or not delimiter.isascii()
+        or delimiter.isalnum()
+        or delimiter in '"\r\n.+-\0'
+    ):
+        raise DataError(
+            "delimiter must be one character such as ',', ';', '|' or a tab ('\\t'), "
+            f"got {delimiter!r}."
+        )
+
+
+def _check_encoding(encoding: Any) -> None:
+    try:
+        codecs.lookup(encoding)
+        "".encode(encoding)
+    except (LookupError, TypeError):
+        raise DataError(
+            "encoding must be one that Python knows, such as 'utf-8', 'utf-16' or "
+            f"'cp1252', got {encoding!r}."
+        ) from None

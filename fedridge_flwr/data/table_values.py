@@ -1,0 +1,479 @@
+"""Columns of a table file as numbers, and as levels that every site spells alike."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from .table_errors import load_arrow
+
+LIMIT_OF_WHOLE = 2**53
+"""From here on float64 does not have every whole number."""
+
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+DATE = (
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d{1,2}:\d{2}.*)?"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( \d{1,2}:\d{2}.*)?"
+    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?)"
+)
+_WHOLE = r"^[+-]?\d{16,}$"
+_CHANGING = (
+    r"^(-?\d+\.\d*|-?\.\d+|-0|-?\d(\.\d+)?e[+-]\d{2,3}|(?i:true|false))$|[^\x00-\x7f]"
+)
+_SCIENTIFIC = re.compile(r"-?\d(\.\d+)?e[+-]\d{2,3}", re.ASCII)
+_PLAIN = re.compile(r"(-?)(0|[1-9]\d*)?(?:\.(\d*))?", re.ASCII)
+
+# What an entry that is not a number looks like, and what to do; the first that matches.
+_CAUSES = (
+    (
+        DATE,
+        "a date or time. Turn dates into the number that is meant, such as years since "
+        "birth",
+    ),
+    (
+        r"[+-]?\d[\d.,]*,\d+",
+        "a number with a comma, as a decimal mark or between thousands. Give "
+        'decimal = "," if it is the decimal mark, or write numbers without commas',
+    ),
+    (
+        r"[+-]?[\d.,]+\s?%|[+-]?\s?[$€£¥]\s?[\d.,]+|[+-]?[\d.,]+\s?[$€£¥]",
+        "a number with a percent or currency sign. Write plain numbers",
+    ),
+    (
+        r"[+-]?\d{1,3}(['’ \u00a0\u202f_.]\d{3})+([.,]\d+)?",
+        "a number with separators of thousands. Write plain numbers",
+    ),
+    (
+        r"(?i)(yes|no|y|n|t|f)",
+        "yes or no. Write 1 and 0, or use C() for a category",
+    ),
+)
+_DATE, _INFINITE = _CAUSES[0][1], "infinite. Correct it, or leave it empty if missing"
+_IDENTIFIER = (
+    "a whole number of 2**53 or more, which float64 cannot hold: the column looks like "
+    "an identifier. Leave it out, or use C() if it is a category"
+)
+_TEXT = (
+    "text. Correct it, use C() if the column is a category, or give the option missing "
+    "if the text means a missing value"
+)
+
+
+class NotNumbersError(DataError):
+    """Entries of a column that are not numbers: how many, the first, and what to do.
+
+    Parameters
+    ----------
+    count, rows : int
+        How many entries are not numbers, and of how many.
+    first : int
+        Position of the first of them, from 0.
+    cause : str
+        What the first is, and what to do.
+    """
+
+    def __init__(self, count: int, rows: int, first: int, cause: str) -> None:
+        self.count, self.rows, self.first, self.cause = count, rows, first, cause
+        super().__init__(f"the column {self.problem(f'entry {first + 1}')}")
+
+    def problem(self, place: str) -> str:
+        """Return what is wrong, for a reader who finds the first entry at `place`."""
+        return (
+            f"must have numbers, but {self.count} of {self.rows} entries are not. The "
+            f"first ({place}) is {self.cause}."
+        )
+
+
+def numbers(array: Any) -> NDArray[np.float64]:
+    """Return a column as float64, with NaN where an entry is missing.
+
+    Text is converted to the nearest number, as Python's ``float`` does; true and false
+    are 1 and 0.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Numbers, decimals, booleans, or text of them.
+
+    Raises
+    ------
+    DataError
+        If an entry is not a number, infinite, a date, or a whole number of 2**53 or
+        more. No value is told.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> numbers(pa.array(["1", "2.50", "1e1", None, "TRUE"]))
+    array([ 1. ,  2.5, 10. ,  nan,  1. ])
+    >>> numbers(pa.array(["1", "2.5 mg"]))
+    Traceback (most recent call last):
+    fedridge_flwr.data.table_values.NotNumbersError: the column must have numbers, but \
+1 of 2 entries are not. The first (entry 2) is text. Correct it, use C() if the column \
+is a category, or give the option missing if the text means a missing value.
+    """
+    values, bad, array = parse_numbers(array)
+    if bad.any():
+        first = int(np.argmax(bad))
+        cause = cause_of(array[first].as_py())
+        raise NotNumbersError(int(bad.sum()), len(array), first, cause)
+    return values
+
+
+def level_text(array: Any) -> Any:
+    """Return a column as the text of its levels, spelled alike at every site.
+
+    White space around an entry is removed. 1, 1.0, "1" and "1.00" are the level "1",
+    .5 and 0.50 the level "0.5", True and "TRUE" the level "true". Numbers with leading
+    zeros, such as 007, are codes and stay as they are. Whole numbers of any size are
+    exact.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Numbers, booleans, dates or text.
+
+    Returns
+    -------
+    pyarrow.Array
+        Text, null where the entry is missing.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> level_text(pa.array(["1.0", " 1", ".50", "007", "True", ""])).to_pylist()
+    ['1', '1', '0.5', '007', 'true', None]
+    >>> level_text(pa.array([1.0, 2.5, None])).to_pylist()
+    ['1', '2.5', None]
+    """
+    pa = load_arrow()
+    coded = plain_array(array).dictionary_encode()
+    return _level_names(pa, coded.dictionary).take(coded.indices)
+
+
+def plain_array(array: Any) -> Any:
+    """Return a column in one piece, without dictionary and extension type.
+
+    Raises
+    ------
+    DataError
+        If an entry is a list, a structure or binary data.
+    """
+    pa = load_arrow()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if pa.types.is_null(kind) or pa.types.is_large_string(kind) or "view" in str(kind):
+        return array.cast(pa.string())
+    if pa.types.is_nested(kind) or "binary" in str(kind):
+        raise DataError(
+            "the column must have numbers, text or dates, but has lists, structures or "
+            "binary data. Write plain values, each in a column of its own."
+        )
+    return array
+
+
+def parse_numbers(array: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_], Any]:
+    """Return float64 numbers, which present entries are not numbers, and the column."""
+    pa = load_arrow()
+    array = plain_array(array)
+    kind = array.type
+    if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        values = _float64(pa, array)
+        finite = all_finite(values)
+        return (
+            values,
+            np.zeros(len(values), bool) if finite else np.isinf(values),
+            array,
+        )
+    if pa.types.is_integer(kind):
+        values = _float64(pa, array)
+        return values, np.abs(values) >= LIMIT_OF_WHOLE, array
+    if pa.types.is_temporal(kind):
+        nothing = np.full(len(array), np.nan)
+        return nothing, array.is_valid().to_numpy(zero_copy_only=False), array
+    # Decimals become text first, so that they are rounded once, to the nearest.
+    text = array.cast(pa.string())
+    return *_parse_text(pa, text), text
+
+
+def _parse_text(pa: Any, text: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    try:
+        values = _float64(pa, text)
+    except pa.ArrowInvalid:
+        values = _float64(pa, _only_numbers(pa, text))
+    # What is not a number is NaN by now; so are "nan" and "inf", and 1e999 is infinite.
+    bad = np.zeros(len(values), bool) if all_finite(values) else ~np.isfinite(values)
+    if text.null_count:
+        bad &= text.is_valid().to_numpy(zero_copy_only=False)
+    large = np.abs(values) >= LIMIT_OF_WHOLE
+    if large.any():
+        bad |= large & _matches(pa, text, _WHOLE)
+    return values, bad
+
+
+def _only_numbers(pa: Any, text: Any) -> Any:
+    """Return text with 1 for true, 0 for false, and null for what is not a number."""
+    pc = pa.compute
+    lower = pc.utf8_lower(text)
+    found = pc.if_else(pc.match_substring_regex(text, f"^({NUMBER})$"), text, None)
+    found = pc.if_else(pc.equal(lower, "true"), "1", found)
+    return pc.if_else(pc.equal(lower, "false"), "0", found)
+
+
+def _float64(pa: Any, array: Any) -> NDArray[np.float64]:
+    if array.type != pa.float64():
+        array = array.cast(pa.float64(), safe=False)
+    return float64_values(array)
+
+
+def float64_values(array: Any) -> NDArray[np.float64]:
+    """Return an array of float64, NaN where it is null; without a copy where it can be.
+
+    `to_numpy` copies where an array could have nulls, even if it has none.
+    """
+    if array.null_count == 0 and len(array):
+        values = array.buffers()[1]
+        return np.frombuffer(values, np.float64, len(array), 8 * array.offset)
+    found: NDArray[np.float64] = array.to_numpy(zero_copy_only=False)
+    return found
+
+
+def all_finite(values: NDArray[np.float64]) -> bool:
+    """Whether there is neither NaN nor infinity; False also where a sum overflows.
+
+    Examples
+    --------
+    >>> all_finite(np.array([1.0, 2.0])), all_finite(np.array([1.0, np.nan]))
+    (True, False)
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.add.reduce(values)))
+
+
+def _matches(pa: Any, text: Any, pattern: str) -> NDArray[np.bool_]:
+    found = pa.compute.match_substring_regex(text, pattern).fill_null(False)
+    matches: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return matches
+
+
+def cause_of(entry: Any) -> str:
+    """Say what an entry is that is not a number, and what to do, but not the entry."""
+    if isinstance(entry, int):
+        return _IDENTIFIER
+    if isinstance(entry, float):
+        return _INFINITE
+    if not isinstance(entry, str):
+        return _DATE
+    if re.fullmatch(r"(?i)[+-]?(inf|infinity|nan)", entry):
+        return _INFINITE
+    if re.fullmatch(NUMBER, entry, re.ASCII):
+        return _IDENTIFIER if re.fullmatch(_WHOLE, entry) else _INFINITE
+    for pattern, cause in _CAUSES:
+        if re.fullmatch(pattern, entry):
+            return cause
+    return _TEXT
+
+
+def _level_names(pa: Any, values: Any) -> Any:
+    """Return the text of distinct levels; no Python loop but over those that change."""
+    kind = values.type
+    if pa.types.is_floating(kind):  # the shortest text that is this number
+        texts = [None if value != value else str(value) for value in values.to_numpy()]
+        text = pa.array(texts, pa.string())
+    else:
+        text = pa.compute.utf8_trim_whitespace(values.cast(pa.string()))
+    text = pa.compute.if_else(pa.compute.equal(text, ""), None, text)
+    changing = np.flatnonzero(_matches(pa, text, _CHANGING))
+    if not len(changing):
+        return text
+    names = text.to_pylist()
+    for j in changing:
+        names[j] = _level_name(names[j])
+    return pa.array(names, pa.string())
+
+
+def _level_name(text: str) -> str:
+    """Return the one spelling of a level.
+
+    Examples
+    --------
+    >>> [_level_name(t) for t in ("1.0", "-0.0", "1e-05", "1.2e+20", "00.5", "1.2.3")]
+    ['1', '0', '0.00001', '120000000000000000000', '00.5', '1.2.3']
+    """
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    if _SCIENTIFIC.fullmatch(text):
+        text = format(Decimal(text), "f")
+    found = _PLAIN.fullmatch(text)
+    if found is None or not text.isascii():
+        return unicodedata.normalize("NFC", text)
+    sign, whole, fraction = found[1], found[2] or "0", (found[3] or "").rstrip("0")
+    name = f"{whole}.{fraction}" if fraction else whole
+    return name if name == "0" else sign + name
+
+
+class ColumnScan:
+    """What a column has: kind, missing entries, levels, and the exact mean.
+
+    Parameters
+    ----------
+    max_levels : int
+        A column with more distinct entries has too many levels to be a category; they
+        are no longer counted.
+
+    Attributes
+    ----------
+    rows, missing : int
+        How many entries there were, and how many of them are missing.
+    n_text : int
+        How many present entries are not numbers.
+    level_counts : dict of str to int
+        How often each level occurs; empty where there are too many.
+    too_many_levels : bool
+        Whether there are more than `max_levels`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> scan = ColumnScan()
+    >>> scan.add(pa.array(["1", "2.0", None]))
+    >>> scan.add(pa.array(["1.0", "2"]))
+    >>> scan.kind, scan.rows, scan.missing, scan.level_counts, scan.mean
+    ('number', 5, 1, {'1': 2, '2': 2}, 1.5)
+    """
+
+    def __init__(self, max_levels: int = 1_000) -> None:
+        self.max_levels = max_levels
+        self.rows = self.missing = self.n_text = self.n_numbers = 0
+        self.level_counts: dict[str, int] = {}
+        self.too_many_levels = False
+        self._n_dates = 0
+        self._sum = 0  # in units of _UNIT, of all numbers
+        self._first: tuple[int, str] | None = None
+
+    def add(self, array: Any, first_line: int | Sequence[int] = 1) -> None:
+        """Count the entries of one more batch.
+
+        Parameters
+        ----------
+        array : pyarrow.Array
+            The entries.
+        first_line : int or sequence of int
+            Line or row of the first entry, or of each.
+        """
+        pa = load_arrow()
+        values, bad, array = parse_numbers(array)
+        present = ~np.isnan(values) & ~bad
+        n_bad, n_numbers = int(bad.sum()), int(present.sum())
+        self.rows += len(array)
+        self.n_text += n_bad
+        self.n_numbers += n_numbers
+        self.missing += len(array) - n_bad - n_numbers
+        self._sum += _exact_sum(values[present])
+        if n_bad:
+            self._add_text(pa, array, bad, first_line)
+        if not self.too_many_levels:
+            self._add_levels(pa, array)
+
+    def _add_text(
+        self, pa: Any, array: Any, bad: Any, lines: int | Sequence[int]
+    ) -> None:
+        if self._first is None:
+            first = int(np.argmax(bad))
+            line = lines + first if isinstance(lines, int) else int(lines[first])
+            self._first = (line, cause_of(array[first].as_py()))
+        if pa.types.is_string(array.type):
+            self._n_dates += int((bad & _matches(pa, array, f"^({DATE})$")).sum())
+        elif pa.types.is_temporal(array.type):
+            self._n_dates += int(bad.sum())
+
+    def _add_levels(self, pa: Any, array: Any) -> None:
+        # More than ten spellings of each level are not worth the time to tell.
+        if len(array.unique()) <= 10 * self.max_levels:
+            counts = level_text(array).drop_null().value_counts()
+            for level, count in zip(*counts.flatten(), strict=True):
+                name = level.as_py()
+                found = self.level_counts.get(name, 0)
+                self.level_counts[name] = found + count.as_py()
+            if len(self.level_counts) <= self.max_levels:
+                return
+        self.level_counts = {}
+        self.too_many_levels = True
+
+    @property
+    def kind(self) -> str:
+        """One of "number", "text", "date" and "empty" (all entries are missing)."""
+        if self.rows == self.missing:
+            return "empty"
+        if self.n_text == 0:
+            return "number"
+        return "date" if self._n_dates == self.rows - self.missing else "text"
+
+    @property
+    def levels(self) -> set[str]:
+        """The distinct levels; empty where there are too many."""
+        return set(self.level_counts)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all present entries are the same level."""
+        return len(self.level_counts) == 1
+
+    @property
+    def exact_sum(self) -> Fraction:
+        """The sum of all numbers, without rounding: sums of sites add up exactly."""
+        return Fraction(self._sum, _UNIT)
+
+    @property
+    def mean(self) -> float:
+        """The mean of all numbers, rounded once; NaN without numbers."""
+        if not self.n_numbers:
+            return float("nan")
+        return float(self.exact_sum / self.n_numbers)
+
+    @property
+    def first_text(self) -> int | None:
+        """Line or row of the first entry that is not a number, as `add` was told."""
+        return None if self._first is None else self._first[0]
+
+    def problem(self, place: str) -> str:
+        """Say why the column is not one of numbers, for a first entry at `place`."""
+        if self._first is None:
+            return "has numbers."
+        present = self.rows - self.missing
+        return NotNumbersError(self.n_text, present, 0, self._first[1]).problem(place)
+
+
+def _exact_sum(values: NDArray[np.float64]) -> int:
+    """Return the sum of finite numbers in units of 2**-1127, as a whole number.
+
+    Mantissas are added up by exponent, in halves of 26 and 27 bits, whose sums float64
+    has exactly for up to 2**26 numbers at a time.
+    """
+    total = 0
+    for start in range(0, len(values), 2**20):
+        mantissa, exponent = np.frexp(values[start : start + 2**20])
+        whole = (mantissa * 2.0**53).astype(np.int64)
+        places = exponent + 1074
+        high = np.bincount(places, weights=whole >> 27)
+        low = np.bincount(places, weights=whole & (2**27 - 1))
+        for place in np.flatnonzero((high != 0) | (low != 0)):
+            part = (int(high[place]) << 27) + int(low[place])
+            total += part << int(place)
+    return total
+
+
+_UNIT = 2 ** (1074 + 53)

@@ -1,0 +1,476 @@
+"""`SitePolicy`: what a site refuses to send, whatever the server asks."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import check_flag, check_positive, check_whole, must_be
+from .._files import read_file
+from .._text import counted, quoted
+from ..data.local_table import RowOrigin
+from ..data.rows import Rows
+from ..errors import PolicyError, column_labels
+from .rare_values import rare_columns
+from .upload_history import UploadHistory, blocks_of
+
+if TYPE_CHECKING:
+    from .requests import Request
+
+REQUESTS = (
+    "statistics",
+    "evaluation",
+    "losses",
+    "rounds",
+    "columns",
+    "feature_maps",
+    "private",
+    "table",
+)
+"""What a server can ask for, as a policy calls it."""
+
+# A map that is not linear can be chosen so that statistics tell single rows.
+_USUAL = tuple(name for name in REQUESTS if name != "feature_maps")
+
+_NAMES = {
+    "statistics": "statistics",
+    "evaluation": "evaluation",
+    "losses": "losses",
+    "opening": "rounds",
+    "product": "rounds",
+    "columns": "columns",
+    "release": "private",
+    "table": "table",
+}
+"""The name of every task; a task that is not among them is never allowed."""
+
+_RATIO = 0.33
+PRESETS: dict[int, dict[str, Any]] = {
+    3: {"min_rows": 3, "min_rows_per_level": 3, "max_columns_per_row": _RATIO},
+    5: {"min_rows": 5, "min_rows_per_level": 5, "max_columns_per_row": _RATIO},
+    6: {"min_rows": 6, "min_rows_per_level": 6, "max_columns_per_row": _RATIO},
+    10: {
+        "min_rows": 10,
+        "min_rows_per_level": 3,
+        "max_columns_per_row": 0.1,
+        "min_sites": 3,
+    },
+    11: {"min_rows": 11, "min_rows_per_level": 11, "max_columns_per_row": _RATIO},
+}
+
+
+@dataclass(frozen=True)
+class SitePolicy:
+    """What a site refuses to send, whatever the server asks.
+
+    A site's owner writes it into a TOML file and names the file to the SuperNode
+    (``--node-config 'policy="/data/policy.toml"'``) or in the environment
+    variable ``FEDRIDGE_SITE_POLICY``. No request and no run-config changes it. The
+    reason of a refusal is in the site's own log; the server is told "declined by site
+    policy." and no more.
+
+    Parameters
+    ----------
+    min_rows : int
+        Least number of rows with weight; with weights also of their effective number
+        (Σw)²/Σw², so that one row cannot outweigh all others.
+    min_rows_per_level : int
+        In every column, of a feature or target, before and after a feature map, the
+        rows that do not have its most common value are none or at least so many. For a
+        column of two values, as that of a category's level, that is the rarer value.
+    max_columns_per_row : float, optional
+        Largest number of columns, features after the map and targets, for each row.
+    allowed_columns : collection of str, optional
+        The only columns that rows may consist of; rows without names are declined.
+    forbidden_columns : collection of str
+        Columns that rows may not have; rows without names are declined.
+    requests : collection of str
+        What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
+        several rounds), "columns" (means and variances), "feature_maps" (also functions
+        and arithmetic in a formula), "private",
+        "table" (names, types and levels). By default all but "feature_maps".
+    require_privacy : bool
+        Answer private requests only.
+    require_secure_sums : bool
+        Answer only where the server sees sums over sites. There are no secure sums in
+        this version, so everything is declined.
+    min_sites : int
+        Least number of sites that are asked at the same time, as the server says: it
+        could lie.
+    min_row_difference : int
+        Rows are the same as in an earlier upload, or so many of them were added, or so
+        many are gone: the difference of two uploads is the statistics of the rows in
+        which they differ. Compared with each earlier upload, not with sums of several.
+    state : path, optional
+        Folder in which uploads are remembered, as keyed hashes of their rows.
+        `min_row_difference` needs it; it must exist.
+
+    Raises
+    ------
+    PolicyError
+        If a rule is invalid.
+
+    Notes
+    -----
+    Rules about rows (`min_rows`, `min_rows_per_level`, `max_columns_per_row` and
+    `min_row_difference`) do not apply to private releases: the noise covers each
+    record, while a refusal that depends on one record would tell that it is there.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import RidgeClient, SitePolicy
+    >>> policy = SitePolicy(min_rows=5, min_rows_per_level=3)
+    >>> X, y = [[0.0], [0.0], [0.0], [0.0], [0.0], [1.0]], [1, 2, 3, 4, 5, 6]
+    >>> RidgeClient(X, y, site_policy=policy).fit([], {})
+    Traceback (most recent call last):
+    fedridge_flwr.errors.PolicyError: declined by site policy: min_rows_per_level=3, \
+but column 0 of X has only 1 row with another value than its most common one.
+    """
+
+    min_rows: int = 1
+    min_rows_per_level: int = 1
+    max_columns_per_row: float | None = None
+    allowed_columns: Collection[str] | None = None
+    forbidden_columns: Collection[str] = ()
+    requests: Collection[str] = _USUAL
+    require_privacy: bool = False
+    require_secure_sums: bool = False
+    min_sites: int = 1
+    min_row_difference: int = 1
+    state: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Validate all rules."""
+        for name in _WHOLE:
+            check_whole(name, getattr(self, name), error=PolicyError)
+        if self.max_columns_per_row is not None:
+            check_positive(
+                "max_columns_per_row", self.max_columns_per_row, error=PolicyError
+            )
+        for name in ("require_privacy", "require_secure_sums"):
+            check_flag(name, getattr(self, name), error=PolicyError)
+        if self.allowed_columns is not None:
+            _keep_names(self, "allowed_columns")
+        _keep_names(self, "forbidden_columns")
+        _keep_names(self, "requests", REQUESTS)
+        if self.state is not None:
+            if not isinstance(self.state, str | os.PathLike) or not str(self.state):
+                raise must_be("state", "the path of a folder", self.state, PolicyError)
+            object.__setattr__(self, "state", Path(self.state))
+        if self.min_row_difference > 1 and self.state is None:
+            raise PolicyError(
+                "min_row_difference needs state, a folder in which uploads are "
+                "remembered."
+            )
+
+    @classmethod
+    def preset(cls, k: int, /, *, override: bool = False, **rules: Any) -> SitePolicy:
+        """Return a policy for groups of at least `k` rows, by a known practice.
+
+        ====  ===========================================================  ===========
+        `k`   rules                                                        source
+        ====  ===========================================================  ===========
+        3     3 rows, 3 per level, 0.33 columns per row                    DataSHIELD
+        5     5 rows, 5 per level, 0.33 columns per row                    El Emam
+        6     6 rows, 6 per level, 0.33 columns per row                    ICO
+        10    10 rows, 3 per level, 0.1 columns per row, 3 sites           v6-glm
+        11    11 rows, 11 per level, 0.33 columns per row                  CMS
+        ====  ===========================================================  ===========
+
+        Parameters
+        ----------
+        k : int
+            3, 5, 6, 10 or 11.
+        override : bool
+            Whether `rules` may be weaker than those of the preset.
+        **rules
+            Further rules, or stricter ones.
+
+        Raises
+        ------
+        PolicyError
+            If there is no such preset, or a rule is invalid or weaker.
+
+        Notes
+        -----
+        Of DataSHIELD these are the defaults of ``nfilter.tab``, ``nfilter.subset`` and
+        ``nfilter.glm``; the ratio 0.33 is used where a source has none. Cells of five
+        are the most common rule of data custodians (K. El Emam, Guide to the
+        De-Identification of Personal Health Information, 2013, "Cell Size Precedents").
+        Six is the smallest count that the Anonymisation code of practice of the UK's
+        Information Commissioner (ICO, 2012, appendix 2) does not call small. Of v6-glm,
+        of vantage6, these are the defaults. The Centers for Medicare & Medicaid
+        Services (CMS) publish no cell of 1 to 10.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import SitePolicy
+        >>> SitePolicy.preset(11, min_rows=50).min_rows
+        50
+        >>> SitePolicy.preset(11, min_rows=5)
+        Traceback (most recent call last):
+        fedridge_flwr.errors.PolicyError: min_rows=5 is weaker than preset 11, which \
+has 11: leave it out, or add override=True.
+        """
+        if type(k) is not int or k not in PRESETS:
+            known = ", ".join(map(str, PRESETS))
+            raise must_be("preset", f"one of {known}", k, PolicyError)
+        check_flag("override", override, error=PolicyError)
+        _refuse_unknown(rules)
+        base = cls(**PRESETS[k])
+        policy = cls(**{**PRESETS[k], **rules})
+        for name in rules if not override else ():
+            if _weaker(name, getattr(policy, name), getattr(base, name)):
+                raise PolicyError(
+                    f"{name}={rules[name]!r} is weaker than preset {k}, which has "
+                    f"{getattr(base, name)!r}: leave it out, or add override=True."
+                )
+        return policy
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SitePolicy:
+        """Return the policy in a TOML file.
+
+        Its keys are the rules, and `preset` and `override` as `preset` takes them. A
+        relative `state` is a folder beside the file.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Raises
+        ------
+        PolicyError
+            If the file cannot be read, is empty, or has anything in it that is not a
+            rule.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedridge_flwr import SitePolicy
+        >>> file = Path(tempfile.mkdtemp()) / "policy.toml"
+        >>> _ = file.write_text("preset = 11")
+        >>> SitePolicy.load(file).min_rows
+        11
+        >>> _ = file.write_text("min_row = 11")
+        >>> SitePolicy.load(file)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        fedridge_flwr.errors.PolicyError: the site policy ... cannot be used: there is \
+no rule 'min_row'.
+        """
+        file = Path(path)
+        try:
+            rules = tomllib.loads(read_file(file))
+            if not rules:
+                raise PolicyError("it is empty.")
+            if isinstance(rules.get("state"), str) and rules["state"]:
+                rules["state"] = file.parent / rules["state"]
+            if "preset" in rules:
+                return cls.preset(rules.pop("preset"), **rules)
+            _refuse_unknown(rules)
+            return cls(**rules)
+        except (OSError, ValueError, RecursionError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise PolicyError(f"the site policy {file} cannot be used: {why}") from None
+
+    # ---- rules ------------------------------------------------------------------
+
+    def reasons_by_request(self, request: Request) -> Iterator[str]:
+        """Yield why a request is declined, whatever the rows."""
+        if self.require_secure_sums:
+            yield "require_secure_sums is set, and this version has no secure sums"
+        names = [_NAMES.get(request.task, request.task)]
+        if getattr(request, "mode", None) == "auto":
+            names.append("statistics")  # where they are small, they come at once
+        # A function of a column can make one row outweigh all others, as a map can.
+        if request.feature_map is not None or _computes(request):
+            names.append("feature_maps")
+        for name in names:
+            if name not in self.requests:
+                yield f'"{name}" is not among the allowed requests'
+        if self.require_privacy and names[0] != "private":
+            yield "require_privacy is set, and the request is not private"
+        if self.min_sites > 1:
+            claimed = request.sites
+            if claimed is None or claimed < self.min_sites:
+                said = "does not say how many" if claimed is None else f"asks {claimed}"
+                yield f"min_sites={self.min_sites}, but the server {said}"
+
+    def reasons_by_table(self, n_rows: int, origin: RowOrigin) -> Iterator[str]:
+        """Yield why nothing is said of a table: its columns, its rows, its levels."""
+        yield from self.reasons_by_columns(None, origin)
+        yield from self._few_rows(n_rows)
+        yield from self._rare_levels(origin)
+
+    def reasons_by_columns(
+        self, rows: Rows | None, origin: RowOrigin | None = None
+    ) -> Iterator[str]:
+        """Yield why columns are declined, by their names alone."""
+        if self.allowed_columns is None and not self.forbidden_columns:
+            return
+        if origin is not None and origin.columns is not None:
+            names = list(origin.columns)
+        elif rows is None or rows.feature_names is None or rows.target_names is None:
+            yield (
+                "allowed_columns or forbidden_columns are given, but X or y has no "
+                "column names (use data frames)"
+            )
+            return
+        else:
+            names = [*rows.feature_names, *rows.target_names]
+        banned = [name for name in names if name in self.forbidden_columns]
+        if banned:
+            yield f"columns are forbidden: {quoted(banned)}"
+        if self.allowed_columns is not None:
+            others = [name for name in names if name not in self.allowed_columns]
+            if others:
+                yield f"columns are not among the allowed ones: {quoted(others)}"
+
+    def reasons_by_rows(
+        self, rows: Rows, mapped: Rows, origin: RowOrigin | None = None
+    ) -> Iterator[str]:
+        """Yield why rows are declined; `mapped` are the same after the feature map."""
+        n_rows, effective = rows.n_filled, _effective_number(rows)
+        yield from self._few_rows(n_rows)
+        if n_rows >= self.min_rows > effective:
+            yield (
+                f"min_rows={self.min_rows}, but by their weights {n_rows} rows count "
+                f"as {effective:.3g}"
+            )
+        width, ratio = mapped.n_features + mapped.n_targets, self.max_columns_per_row
+        if ratio is not None and width > ratio * n_rows:
+            yield (
+                f"max_columns_per_row={ratio:g}, but there are {width} columns for "
+                f"{counted(n_rows, 'row')}"
+            )
+        if self.min_rows_per_level > 1:
+            yield from self._rare_weights(rows)
+            yield from self._rare_levels(origin)
+            yield from self._rare_values(rows, "")
+            if mapped is not rows:
+                yield from self._rare_values(mapped, " after the feature map")
+
+    def _few_rows(self, n_rows: int) -> Iterator[str]:
+        if n_rows < self.min_rows:
+            yield f"min_rows={self.min_rows}, but there are {n_rows}"
+
+    def _rare_weights(self, rows: Rows) -> Iterator[str]:
+        if rows.weight is None:
+            return
+        counts = np.unique(rows.weight[rows.weight > 0], return_counts=True)[1]
+        others = int(counts.sum() - counts.max(initial=0))
+        if 0 < others < self.min_rows_per_level:
+            yield (
+                f"min_rows_per_level={self.min_rows_per_level}, but only "
+                f"{counted(others, 'row')} have another weight than the most common one"
+            )
+
+    def _rare_levels(self, origin: RowOrigin | None) -> Iterator[str]:
+        levels = None if origin is None else origin.levels
+        for name, counts in (levels or {}).items():
+            rarest = min((n for n in counts.values() if n), default=0)
+            if 0 < rarest < self.min_rows_per_level:
+                yield (
+                    f"min_rows_per_level={self.min_rows_per_level}, but {name!r} has a "
+                    f"level with only {counted(rarest, 'row')}"
+                )
+
+    def _rare_values(self, rows: Rows, when: str) -> Iterator[str]:
+        d, mapped = rows.n_features, bool(when)
+        for column, count in rare_columns(rows, self.min_rows_per_level).items():
+            part, place = ("X", column) if column < d else ("y", column - d)
+            known = rows.feature_names if part == "X" else rows.target_names
+            label = column_labels([place], None if mapped else known)
+            yield (
+                f"min_rows_per_level={self.min_rows_per_level}, but {label} of {part}"
+                f"{when} has only {counted(count, 'row')} with another value than its "
+                "most common one"
+            )
+
+    def remember(self, rows: Rows, origin: RowOrigin | None = None) -> None:
+        """Enter an upload, or decline it if it is too much like an earlier one."""
+        if self.min_row_difference == 1 or self.state is None:
+            return
+        own = None
+        if origin is not None and origin.identities is not None:
+            own = origin.identities()
+        if own is not None and len(own) != rows.n_rows:
+            raise PolicyError(
+                f"declined by site policy: {len(own)} of {rows.n_rows} rows are "
+                "identified."
+            )
+        if own is not None and rows.weight is not None:
+            own = own[rows.weight > 0]
+        history = UploadHistory(Path(self.state))
+        history.admit(blocks_of(rows) if own is None else own, self.min_row_difference)
+
+
+def _computes(request: Request) -> bool:
+    """Whether a request is about columns that are computed from those of a table."""
+    formula = getattr(request, "formula", None)
+    if request.coding is not None:
+        formula = request.coding.formula
+    return formula is not None and formula.computes
+
+
+def decline(reasons: Iterable[str]) -> None:
+    """Raise a `PolicyError` if there is any reason."""
+    found = "; ".join(reasons)
+    if found:
+        raise PolicyError(f"declined by site policy: {found}.")
+
+
+_WHOLE = ("min_rows", "min_rows_per_level", "min_sites", "min_row_difference")
+
+
+def _effective_number(rows: Rows) -> float:
+    """Return how many rows of equal weight would have as much variance."""
+    if rows.weight is None or rows.n_filled == 0:
+        return rows.n_filled
+    share = rows.weight / rows.weight.max()
+    # Rounding must not decide about equal weights.
+    return float(share.sum() ** 2 / (share @ share)) * (1.0 + 1e-9)
+
+
+def _refuse_unknown(rules: Mapping[str, Any]) -> None:
+    known = [each.name for each in fields(SitePolicy)]
+    unknown = [name for name in rules if name not in known]
+    if unknown:
+        raise PolicyError(f"there is no rule {quoted(unknown)}.")
+
+
+def _weaker(name: str, given: Any, base: Any) -> bool:
+    if name in _WHOLE:
+        return bool(given < base)
+    if name == "max_columns_per_row":
+        return given is None or given > base
+    return name == "requests" and not set(given) <= set(base)
+
+
+def _keep_names(
+    policy: SitePolicy, name: str, known: Collection[str] | None = None
+) -> None:
+    """Make a collection of texts a tuple, or say what is wrong with it."""
+    given = getattr(policy, name)
+    texts = () if isinstance(given, str | Mapping) else tuple(_iterate(given))
+    wrong = isinstance(given, str | Mapping) or given is None
+    if wrong or not all(isinstance(text, str) for text in texts):
+        raise must_be(name, "a list of texts", given, PolicyError)
+    unknown = [text for text in texts if known is not None and text not in known]
+    if unknown:
+        raise PolicyError(
+            f"{name} has {quoted(unknown)}; known are {quoted(list(known or ()))}."
+        )
+    object.__setattr__(policy, name, texts)
+
+
+def _iterate(given: Any) -> Iterable[Any]:
+    return given if isinstance(given, Collection) else (None,)

@@ -1,0 +1,84 @@
+"""`read_table`: a table of one's own as X and y, coded as in a federation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..data.coding import Coding
+from ..data.formula import TableFormula
+from ..data.local_table import as_local_table
+from ..data.sources import TableFile
+from ..data.table_options import TableOptions
+from ..errors import DataError, FedRidgeError
+from .table_agreement import agree_on_coding
+
+
+def read_table(
+    source: Any,
+    formula: str | TableFormula | Coding,
+    *,
+    levels: Mapping[str, Sequence[str]] | None = None,
+    missing: str = "drop",
+    options: TableOptions | None = None,
+) -> tuple[Any, Any, Coding]:
+    """Return X, y and the coding of a table, as a client of a federation has them.
+
+    Parameters
+    ----------
+    source : path or data frame
+        A file (CSV, TSV or Parquet), or a data frame.
+    formula : str, TableFormula or Coding
+        What X and y are. A `Coding`, such as ``model.coding``, is one that others have
+        agreed on.
+    levels : mapping of str to sequence of str, optional
+        Levels of categories; by default those in the table.
+    missing : {"drop", "mean", "indicator", "error"}
+        What becomes of missing values, see `TableFormula`.
+    options : TableOptions, optional
+        How the file is read; by default detected.
+
+    Returns
+    -------
+    X : DataFrame
+        Features, under the names that a model has.
+    y : Series or DataFrame
+        Targets.
+    coding : Coding
+        How they were made: names, levels, and what stands for missing values.
+
+    Raises
+    ------
+    DataError
+        If the table does not fit the formula.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedridge_flwr import read_table
+    >>> frame = pd.DataFrame({"bp": [110, 120, 135], "sex": ["f", "f", "m"]})
+    >>> X, y, coding = read_table(frame, "bp ~ sex")
+    >>> X["sex[T.m]"].tolist(), coding.levels
+    ([0.0, 0.0, 1.0], {'sex': ('f', 'm')})
+    """
+    if isinstance(source, str | Path):
+        source = TableFile(source, options)
+    table = as_local_table(source)
+    if table is None:
+        raise DataError(
+            f"a table is a file or a data frame, got {type(source).__name__}."
+        )
+    if not isinstance(formula, Coding):
+        if isinstance(formula, str):
+            formula = TableFormula(formula, levels=levels or {}, missing=missing)
+        elif levels is not None:
+            raise FedRidgeError("levels are given in the TableFormula already.")
+        coding, misfits = agree_on_coding(formula, {"": table.profile(formula)})
+        if misfits:
+            raise DataError(f"{misfits['']}.")
+        formula = coding
+    X, y, weight, _ = table.coded(formula)
+    if weight is not None:
+        raise FedRidgeError("read_table does not return weights: read them yourself.")
+    return X, y, formula

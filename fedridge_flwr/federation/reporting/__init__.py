@@ -1,0 +1,1 @@
+"""What a person looks at after a fit: the sites, figures, a page, a folder."""

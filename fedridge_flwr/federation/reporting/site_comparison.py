@@ -1,0 +1,222 @@
+"""`SiteComparison`: sites, and what each of them does to the coefficients of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..._text import human_bytes
+from ..._types import Array
+from ...data.table_profile import TableProfile
+from ...linalg.blas import one_blas_thread
+from ...regression.model import RidgeModel
+from ..settings import SCREENED_BYTES
+from .site_facts import (
+    SiteFacts,
+    models_without,
+    site_table,
+    standard_deviations,
+    too_much_work,
+)
+
+if TYPE_CHECKING:
+    from ..round import FitResult
+
+LARGEST = 25
+"""Coefficients that a figure shows."""
+
+_DOTS = 100
+_NUMBERS = {"share", "r2", "rmse", "influence", "change"}
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Scales of the columns, and the largest coefficients without each site.
+
+    Parameters
+    ----------
+    x_sd : list of float
+        Standard deviation of each feature over all rows.
+    y_sd : list of float
+        The same of each target.
+    largest : list of list of int
+        For each target the coefficients with the largest standardised effect,
+        ``coef * x_sd / y_sd``.
+    without : dict of str to list of list of float
+        For each of the most influential clients, what those coefficients are without
+        it.
+    """
+
+    x_sd: list[float]
+    y_sd: list[float]
+    largest: list[list[int]]
+    without: dict[str, list[list[float]]] = field(default_factory=dict)
+
+    def standardised(self, coef: Array) -> Array:
+        """Return the effects of coefficients (t, d), zero of a constant target."""
+        coef, y_sd = np.atleast_2d(coef), np.array(self.y_sd)[:, None]
+        if coef.shape != (len(self.y_sd), len(self.x_sd)):
+            raise ValueError("scales are of other columns than the coefficients")
+        scaled = coef * np.array(self.x_sd)
+        return np.asarray(scaled / np.where(y_sd > 0, y_sd, np.inf))
+
+
+@dataclass(frozen=True)
+class SiteComparison:
+    """All that a report has of single sites.
+
+    Parameters
+    ----------
+    sites : list of SiteFacts
+        The clients, those with most rows first.
+    effects : Effects or None
+        Scales of the columns, where they are known.
+    not_known : str
+        What is not known of single sites, and why.
+    """
+
+    sites: list[SiteFacts] = field(default_factory=list)
+    effects: Effects | None = None
+    not_known: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-able values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> SiteComparison:
+        """Return what `to_dict` wrote; a ValueError says what it cannot be."""
+        effects, sites = content.get("effects"), content.get("sites") or []
+        return cls(
+            sites=[_read_site(each) for each in sites],
+            effects=None if effects is None else _read_effects(effects),
+            not_known=str(content.get("not_known", "")),
+        )
+
+
+def compare_sites(
+    result: FitResult, profiles: Mapping[str, TableProfile] | None = None
+) -> SiteComparison:
+    """Return what a fit knows of its sites.
+
+    Parameters
+    ----------
+    result : FitResult
+        What the fit ended with.
+    profiles : mapping of str to profile, optional
+        What sites told of their tables.
+    """
+    # Many small systems: threads would wait for each other, at twenty times the cost.
+    with one_blas_thread():
+        return _compare(result, profiles or {})
+
+
+def _compare(result: FitResult, profiles: Mapping[str, TableProfile]) -> SiteComparison:
+    answers, model = result.gathered.answers, result.model
+    members = [c for c in answers.participants if c not in result.dropped]
+    kept = {c: answers.parts[c] for c in members if c in answers.parts}
+    full = {c: part for c, part in kept.items() if part.form == "full"}
+    full = full if len(full) == len(members) else {}
+    counts = answers.rows_of(members)
+    total: Any = result.gathered.total
+    without = {} if model is None else models_without(full, model)
+    sites = site_table(full, total, model, profiles, rows=counts, without=without)
+    known = {site.client for site in sites}
+    sites += [SiteFacts(client) for client in members if client not in known]
+    sites.sort(key=lambda site: -(site.rows or 0))
+    scales = None
+    if total.form == "full":
+        scales = standard_deviations({"": total})
+    elif len(kept) == len(members) and total.form == "opening":
+        scales = standard_deviations(kept)
+    effects = None
+    if scales is not None and model is not None:
+        shown = [s for s in sites if s.influence is not None]
+        shown = sorted(shown, key=lambda s: -(s.influence or 0.0))[:_DOTS]
+        effects = _effects(model, scales, {s.client: without[s.client] for s in shown})
+    reason = _not_known(result, full, len(members))
+    if not reason and not without:
+        reason = "Influence is not known: leaving a site out is lost to rounding."
+    return SiteComparison(sites, effects, reason)
+
+
+def _effects(
+    model: RidgeModel, scales: Array, without: Mapping[str, RidgeModel | None]
+) -> Effects:
+    d = model.coef_.shape[-1]
+    bare = Effects(scales[:d].tolist(), scales[d:].tolist(), [])
+    sizes = np.abs(bare.standardised(model.coef_))
+    largest = np.argsort(-sizes, axis=1, kind="stable")[:, :LARGEST]
+    left = {c: np.atleast_2d(m.coef_) for c, m in without.items() if m is not None}
+    return Effects(
+        bare.x_sd,
+        bare.y_sd,
+        largest.tolist(),
+        {c: np.take_along_axis(w, largest, 1).tolist() for c, w in left.items()},
+    )
+
+
+def _not_known(result: FitResult, full: Mapping[str, Any], n_sites: int) -> str:
+    settings, total = result.gathered.settings, result.gathered.total
+    if result.model is None:
+        return "There is no model to compare the sites with."
+    if settings.privacy is not None:
+        return (
+            "Nothing of single sites is known: with privacy no exact numbers of theirs "
+            "are sent."
+        )
+    what = "R², error and influence of single sites are not known: "
+    if result.refinement is not None:
+        return f"{what}a fit in several rounds never has the statistics of a site."
+    if total.form == "plain":
+        return f"{what}some clients sent only (G, h), without means."
+    if not full and not settings.keep_bytes:
+        return f'{what}with screen="off" the statistics of single sites are not kept.'
+    if not full:
+        most = human_bytes(SCREENED_BYTES)
+        return f"{what}those of all sites are larger than {most} and were not kept."
+    if n_sites < 2:
+        return "Influence is not known: there is one site only."
+    if too_much_work(n_sites, total.n_features):
+        return (
+            f"Influence is not known: leaving out each of {n_sites} sites in turn "
+            "would take too long."
+        )
+    return ""
+
+
+# ---- reading ------------------------------------------------------------------------
+
+
+def _read_site(content: Any) -> SiteFacts:
+    names = {each.name for each in fields(SiteFacts)}
+    known = {key: value for key, value in content.items() if key in names}
+    for key in _NUMBERS & set(known):
+        known[key] = None if known[key] is None else float(known[key])
+    for key in ("rows", "rows_read"):
+        known[key] = None if known.get(key) is None else int(known[key])
+    for key in ("client", "most_changed", "remark"):
+        known[key] = str(known.get(key, ""))
+    means = known.get("y_mean")
+    known["y_mean"] = None if means is None else [float(mean) for mean in means]
+    missing = known.get("missing") or {}
+    known["missing"] = {str(name): int(n) for name, n in missing.items()}
+    return SiteFacts(**known)
+
+
+def _read_effects(content: Any) -> Effects:
+    x_sd, y_sd = ([float(v) for v in content[key]] for key in ("x_sd", "y_sd"))
+    largest = [[int(j) for j in row] for row in content["largest"]]
+    without = {
+        str(client): [[float(v) for v in row] for row in rows]
+        for client, rows in content["without"].items()
+    }
+    shape = [len(row) for row in largest]
+    in_range = all(0 <= j < len(x_sd) for row in largest for j in row)
+    same = all([len(row) for row in rows] == shape for rows in without.values())
+    if len(largest) != len(y_sd) or not (in_range and same):
+        raise ValueError("the effects of sites do not fit together")
+    return Effects(x_sd, y_sd, largest, without)

@@ -1,0 +1,103 @@
+"""`LocalFit`: a federation in one process, to rehearse a fit without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..data.local_table import RawRows
+from ..federation.requests import Request
+from ..federation.respond import Guards, loaded_rows
+from ._strategy_base import Reply, StrategyBase, settings_of
+from .client import Site
+from .protocol.answer_records import error_content, reply_content
+from .protocol.request_records import request_parts
+
+_EVALUATED = ("evaluation", "losses")
+
+
+class LocalFit(StrategyBase):
+    """A fit over tables that are all here, as a rehearsal of the federation.
+
+    Requests and answers are those of the wire, read and checked in the same way, so
+    that the result is that of the federation.
+
+    Parameters
+    ----------
+    min_train_nodes : int
+        Least number of sites in the model.
+    **settings
+        As of `FedRidge`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedridge_flwr.flower.local_fit import LocalFit
+    >>> a = pd.DataFrame({"bp": [110, 120, 135], "sex": ["f", "f", "m"]})
+    >>> b = pd.DataFrame({"sex": ["m", "f"], "bp": [140, 125]})
+    >>> fit = LocalFit(formula="bp ~ sex", alpha=0.0)
+    >>> fit.run({"a": lambda: a, "b": lambda: b}).model_
+    RidgeModel(alpha=0.0, 1 feature, 5 rows, 2 clients, R²=0.7734)
+    """
+
+    def __init__(self, *, min_train_nodes: int = 1, **settings: Any) -> None:
+        chosen = settings_of(settings, min_clients=min_train_nodes)
+        self._start_fit(chosen, fraction_evaluate=0.0)
+
+    def run(
+        self, sites: Mapping[str, Callable[[], Any]], guards: Guards | None = None
+    ) -> LocalFit:
+        """Fit, and return this: `model_`, `report_` and the rest are there then.
+
+        Parameters
+        ----------
+        sites : mapping of str to callable
+            From the name of a site to a function that returns its table or rows.
+        guards : Guards, optional
+            What every site insists on.
+        """
+        self._new_fit()
+        asked = {name: _site(load, guards) for name, load in sites.items()}
+        number = 0
+        while self._run.round is not None:
+            number += 1
+            current = self._run.round
+            to = list(asked) if current.to is None else list(current.to)
+            replies = self._replies(current.ask, asked, to, number)
+            self._take_round(replies, to, "no answer")
+            self._finish_round("fit", number)
+        return self
+
+    def _replies(
+        self, ask: Any, sites: Mapping[str, Site], to: list[str], number: int
+    ) -> Iterator[Reply]:
+        for name in to:
+            request = ask.get(name) if isinstance(ask, Mapping) else ask
+            if request is not None:
+                told = self._config(number, len(to))
+                content = _answer(sites[name], request, told)
+                yield Reply(name, content, name=name)
+
+
+def _site(load: Callable[[], Any], guards: Guards | None) -> Site:
+    def rows(request: Request, _: object) -> RawRows | Any:
+        return loaded_rows(load(), request, "the table")
+
+    return Site(
+        load=rows,
+        guards=lambda private: guards or Guards(),
+        share_names=True,
+        private_only=False,
+    )
+
+
+def _answer(site: Site, request: Request, config: Mapping[str, Any]) -> Any:
+    fields, arrays = request_parts(request)
+    told = {**config, **fields}
+    try:
+        answer = site.respond(
+            told, list(arrays.values()), evaluating=request.task in _EVALUATED
+        )
+        return reply_content(answer, share_names=True)
+    except Exception as error:
+        return error_content(site.explain(error, told))

@@ -1,0 +1,247 @@
+"""The `fedridge` command, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from fedridge_flwr import RidgeModel
+from fedridge_flwr.cli.main import main
+
+FORMULA = "bp ~ age + C(sex) + C(stage)"
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Path:
+    """Return a folder with three tables that agree to people."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for k, name in enumerate(["north", "south", "west"]):
+        n = 30 + 5 * k
+        frame = pd.DataFrame(
+            {
+                "age": rng.integers(20, 90, n),
+                "sex": rng.choice(["f", "m"], n),
+                "stage": rng.choice([1, 2, 3], n).astype(float if k else int),
+            }
+        )
+        frame["bp"] = 100 + 0.5 * frame["age"] + rng.normal(size=n).round(6)
+        frame.loc[0, "age"] = None
+        sep, decimal = (";", ",") if k == 1 else (",", ".")
+        frame.to_csv(folder / f"{name}.csv", index=False, sep=sep, decimal=decimal)
+    return folder
+
+
+def frames(folder: Path) -> pd.DataFrame:
+    parts = [
+        pd.read_csv(folder / "north.csv"),
+        pd.read_csv(folder / "south.csv", sep=";", decimal=","),
+        pd.read_csv(folder / "west.csv"),
+    ]
+    return pd.concat(parts).dropna()
+
+
+def pipeline() -> object:
+    onehot = OneHotEncoder(drop="first", sparse_output=False)
+    coded = make_column_transformer(
+        ("passthrough", ["age"]), (onehot, ["sex", "stage"])
+    )
+    return make_pipeline(coded, Ridge(alpha=1.0))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fedridge", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    printed = capsys.readouterr()
+    return int(end.value.code or 0), printed.out, printed.err
+
+
+def test_fit_show_report_predict(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    code, out, _ = run(capsys, "fit", sites, "-f", FORMULA, "-o", folder)
+    assert code == 0
+    assert "north" in out
+    assert "C(stage)[T.2]" in out
+    expected = {"model.json", "report.json", "report.html", "summary.txt", "sites.csv"}
+    expected |= {"coefficients.csv"}
+    assert expected <= {path.name for path in folder.iterdir()}
+
+    pooled = frames(sites)
+    model = RidgeModel.load(folder / "model.json")
+    fitted = pipeline().fit(pooled, pooled["bp"])  # type: ignore[attr-defined]
+    np.testing.assert_allclose(model.coef_, fitted[-1].coef_, atol=1e-12)
+
+    code, out, _ = run(capsys, "show", folder)
+    assert code == 0
+    assert "Levels of stage: 1, 2, 3" in out
+    assert f"Formula: {FORMULA}" in out
+
+    (folder / "report.html").unlink()
+    code, out, _ = run(capsys, "report", folder)
+    assert code == 0
+    assert "C(stage)[T.2]" in (folder / "report.html").read_text("utf-8")
+
+    new, predicted = tmp_path / "new.csv", tmp_path / "predicted.csv"
+    rows = pooled.drop(columns="bp").iloc[::3]
+    rows[["stage", "sex", "age"]].to_csv(new, index=False)
+    code, out, _ = run(capsys, "predict", folder / "model.json", new, "-o", predicted)
+    assert code == 0
+    found = pd.read_csv(predicted)
+    assert list(found) == ["stage", "sex", "age", "predicted_bp"]
+    np.testing.assert_allclose(
+        found["predicted_bp"], fitted.predict(rows), rtol=0, atol=1e-10
+    )
+
+
+def test_predict_with_unknown_levels_and_missing_values(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "fit", sites, "-f", FORMULA, "-o", tmp_path / "run")
+    new, out_file = tmp_path / "new.csv", tmp_path / "out.csv"
+    new.write_text("age,sex,stage\n50,f,1\n50,x,1\n,f,1\n", encoding="utf-8")
+    model = tmp_path / "run" / "model.json"
+    code, _, err = run(capsys, "predict", model, new, "-o", out_file)
+    assert code == 2
+    assert "'sex' has 1 value(s) that are not among the levels" in err
+    code, out, _ = run(
+        capsys, "predict", model, new, "-o", out_file, "--unknown", "missing"
+    )
+    assert code == 0
+    assert "3 rows, 2 of them without a prediction" in out
+    assert pd.read_csv(out_file)["predicted_bp"].isna().tolist() == [False, True, True]
+
+
+def test_check_shows_what_would_be_sent(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent = tmp_path / "sent.json"
+    code, out, _ = run(capsys, "check", sites / "south.csv", "-f", FORMULA, "-o", sent)
+    assert code == 0
+    assert "Rows: 35, of which 34 have all columns" in out
+    assert "This site would take part" in out
+    content = json.loads(sent.read_text("utf-8"))
+    assert content["before the fit"]["columns"]["stage"]["levels"] == ["1", "2", "3"]
+    assert content["in the round"]["rows"] == 34
+    d = len(content["in the round"]["columns"])
+    assert len(content["in the round"]["statistics"]) == (1 + d) * (2 + d) // 2
+
+
+def test_check_says_what_a_policy_refuses(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('min_rows = 50\nforbidden_columns = ["sex"]\n', "utf-8")
+    code, out, _ = run(
+        capsys, "check", sites / "north.csv", "-f", FORMULA, "--policy", policy
+    )
+    assert code == 1
+    assert "This site would DECLINE" in out
+    assert "columns are forbidden: 'sex'" in out
+    assert "min_rows=50, but there are 30" in out
+    code, out, err = run(capsys, "fit", sites, "-f", FORMULA, "--policy", policy)
+    assert code == 2
+    assert "declined by site policy" in err
+
+
+def test_a_rehearsal_and_a_check_are_no_uploads(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy, state = tmp_path / "policy.toml", tmp_path / "state"
+    policy.write_text('min_row_difference = 5\nstate = "state"\n', "utf-8")
+    told = ("-f", FORMULA, "--policy", policy)
+    code, out, _ = run(capsys, "check", sites / "north.csv", *told)
+    assert code == 1
+    assert "there is no folder" in out
+    state.mkdir()
+    for command in (["fit", sites], ["check", sites / "north.csv"]):
+        code, _, _ = run(capsys, *command, *told)
+        assert code == 0
+    assert list(state.iterdir()) == []
+
+
+def test_check_says_what_is_wrong_with_the_table(
+    sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "check", sites / "north.csv", "-f", "bp ~ height")
+    assert code == 1
+    assert "the table has no column 'height'" in out
+
+
+def test_target_features_and_a_client_column(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = frames(sites).assign(site=lambda f: np.arange(len(f)) % 4)
+    whole.to_csv(tmp_path / "all.csv", index=False)
+    code, out, _ = run(
+        capsys,
+        *("fit", tmp_path / "all.csv", "--client-column", "site"),
+        *("--target", "bp", "--features", "age,stage", "--categorical", "stage"),
+        *("--alphas", "0.1,1,10", "--cv", "server"),
+    )
+    assert code == 0
+    assert "stage[T.3]" in out
+    assert "clients     4" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["fit", "{sites}"], "formula: give one, or else a target"),
+        (["fit", "{sites}", "-f", "bp ~ scale(age)"], "each site's own rows"),
+        (["fit", "{sites}", "-f", "bp ~ height"], "no table fits the formula"),
+        (["fit", "nowhere", "-f", "bp ~ age"], "nowhere"),
+        (["fit", "{sites}", "-f", "bp ~ age", "--alphas", "a,b"], "alphas must be"),
+        (["fit", "{sites}", "-f", "bp ~ age", "--missing", "guess"], "missing must be"),
+        (["show", "nowhere/model.json"], "nowhere"),
+        (["report", "nowhere"], "nowhere"),
+        (["predict", "no.json", "no.csv", "-o", "out.csv"], "no.json"),
+    ],
+)
+def test_errors_are_one_message_without_a_traceback(
+    arguments: list[str],
+    reason: str,
+    sites: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [argument.format(sites=sites) for argument in arguments]
+    code, _, err = run(capsys, *given)
+    assert code == 2
+    assert err.startswith("fedridge: ")
+    assert reason in err
+    assert "Traceback" not in err
+
+
+def test_a_site_that_does_not_fit_ends_the_fit_unless_told_otherwise(
+    sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (sites / "west.csv").write_text("age,sex\n1,f\n2,m\n", encoding="utf-8")
+    code, _, err = run(capsys, "fit", sites, "-f", FORMULA)
+    assert code == 2
+    assert "client west: the table has no column 'bp'" in err
+    code, out, _ = run(capsys, "fit", sites, "-f", FORMULA, "--no-strict")
+    assert code == 0
+    assert "MODEL OF 2 OF 3 CLIENTS" in out
+
+
+def test_the_command_is_installed_and_has_help() -> None:
+    command = Path(sys.executable).parent / "fedridge"
+    for arguments in (["--help"], ["fit", "--help"], ["check", "--help"]):
+        shown = subprocess.run(
+            [command, *arguments], capture_output=True, text=True, check=True
+        )
+        assert "Usage: fedridge" in shown.stdout
