@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -29,7 +29,7 @@ from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
 from ..statistics.sufficient import SufficientStatistics
 from .error_text import LONGEST_NAME
-from .exchange import fedavg_round_bytes
+from .exchange import Reply, fedavg_round_bytes
 from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
@@ -48,21 +48,6 @@ _NOT_FITTED = (
     "not fitted: start() has not been called, or it failed, or the older driver was "
     "not given enough of the rounds that the mode needs."
 )
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One client's reply, whatever carried it: content, or the reason for having none.
-
-    A client that `crashed` raised an error of its own instead of answering with it.
-    """
-
-    client: str
-    content: RecordDict | None = None
-    error: str = ""
-    crashed: bool = False
-    size: int = 0
-    name: object = None
 
 
 class ClientNames:

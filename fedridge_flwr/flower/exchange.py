@@ -3,9 +3,10 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flwr.app import (
     ArrayRecord,
@@ -23,6 +24,10 @@ from flwr.supercore.run import Run
 
 from .._checks import check_fraction
 from ..errors import FedRidgeError, NotEnoughClientsError
+from ..federation.requests import Request
+from .error_text import tidy_reason
+from .protocol.answer_records import form_of
+from .protocol.request_records import FORMS, request_content, request_parts
 
 log = logging.getLogger("flwr")
 _Node = TypeVar("_Node")
@@ -106,6 +111,30 @@ def wait_for_nodes(
         sleep(min(_POLL, max(timeout - (now - began), 0.001)))
 
 
+def messages_to(
+    requests: Mapping[str, Request],
+    config: Mapping[str, Any],
+    kind: str,
+    forms: Mapping[str, str] | None = None,
+) -> list[Message]:
+    """Return one message per node; equal requests share their content.
+
+    A node is asked in the form that it reads, or in both while that is not known.
+    """
+    older = "evaluateins" if kind == MessageType.EVALUATE else "fitins"
+    contents: dict[tuple[int, str], RecordDict] = {}
+    messages = []
+    for node, request in requests.items():
+        form = (forms or {}).get(node, FORMS[0])
+        key = (id(request), form)
+        if key not in contents:
+            fields, arrays = request_parts(request)
+            contents[key] = request_content({**config, **fields}, arrays, form, older)
+        message = Message(contents[key], dst_node_id=int(node), message_type=kind)
+        messages.append(message)
+    return messages
+
+
 def ask(
     grid: Grid, messages: Sequence[Message], timeout: float, what: str
 ) -> Iterator[Message]:
@@ -183,6 +212,21 @@ def _size(message: Message) -> int:
     return 0 if message.has_error() else sum(array_lengths(message))
 
 
+@dataclass(frozen=True)
+class Reply:
+    """One client's reply, whatever carried it: content, or the reason for having none.
+
+    A client that `crashed` raised an error of its own instead of answering with it.
+    """
+
+    client: str
+    content: RecordDict | None = None
+    error: str = ""
+    crashed: bool = False
+    size: int = 0
+    name: object = None
+
+
 class NodeNames:
     """Which node an answer belongs to.
 
@@ -214,6 +258,31 @@ class NodeNames:
         known = self._by_request.get(reply.metadata.reply_to_message_id)
         by_superlink = reply.has_error() and source == str(SUPERLINK_NODE_ID)
         return known if known == source or by_superlink else None
+
+
+def read_replies(
+    replies: Iterable[Message],
+    names: NodeNames,
+    sizes: "MessageSizes",
+    forms: dict[str, str],
+) -> Iterator[Reply]:
+    """Yield replies under the names of the nodes that were asked.
+
+    The form in which a node answers is entered into `forms`.
+    """
+    for reply in replies:
+        size, client = sizes.of(reply), names.of(reply)
+        if client is None:
+            stranger = str(reply.metadata.src_node_id)
+            # A node that was asked, and sent something else as well, may answer.
+            if stranger not in names.all:
+                yield Reply(stranger, error="was not asked", size=size)
+        elif reply.has_error():
+            reason = tidy_reason(reply.error.reason)
+            yield Reply(client, error=reason, crashed=True, size=size)
+        else:
+            forms[client] = form_of(reply.content)
+            yield Reply(client, reply.content, size=size)
 
 
 def sample(nodes: Sequence[_Node], fraction: float, minimum: int) -> list[_Node]:

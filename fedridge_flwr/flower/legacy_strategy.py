@@ -37,7 +37,6 @@ from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
 from ._strategy_base import (
-    Reply,
     StrategyBase,
     either_name,
     log,
@@ -46,7 +45,7 @@ from ._strategy_base import (
     settings_of,
 )
 from .error_text import one_line, tidy_reason
-from .exchange import check_share, message_bytes, sample, wait_for_nodes
+from .exchange import Reply, check_share, message_bytes, sample, wait_for_nodes
 from .protocol.answer_records import NAME_KEY
 from .protocol.array_records import model_arrays
 from .protocol.request_records import PROTOCOL, PROTOCOL_KEY, request_parts

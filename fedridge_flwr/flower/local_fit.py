@@ -8,8 +8,9 @@ from typing import Any
 from ..data.local_table import RawRows
 from ..federation.requests import Request
 from ..federation.respond import Guards, loaded_rows
-from ._strategy_base import Reply, StrategyBase, settings_of
+from ._strategy_base import StrategyBase, settings_of
 from .client import Site
+from .exchange import Reply
 from .protocol.answer_records import error_content, reply_content
 from .protocol.request_records import request_parts
 

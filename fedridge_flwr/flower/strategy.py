@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -20,17 +20,22 @@ from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
 from ._strategy_base import (
-    Reply,
     StrategyBase,
     log,
     model_metrics,
     selection_metrics,
     settings_of,
 )
-from .error_text import tidy_reason
-from .exchange import MessageSizes, NodeNames, ask, check_share, sample, wait_for_nodes
-from .protocol.answer_records import form_of
-from .protocol.request_records import FORMS, request_content, request_parts
+from .exchange import (
+    MessageSizes,
+    NodeNames,
+    ask,
+    check_share,
+    messages_to,
+    read_replies,
+    sample,
+    wait_for_nodes,
+)
 
 if TYPE_CHECKING:
     import os
@@ -348,11 +353,13 @@ class FedRidge(StrategyBase, Strategy):
         else:
             connected = set(grid.get_node_ids())
             nodes = [node for node in map(int, current.to) if node in connected]
-        asks_table = getattr(current.ask, "task", "") == AskTable.task
-        self._write_messages(
-            dict.fromkeys(map(str, nodes), current.ask),
+        request: Any = current.ask
+        asks_table = request.task == AskTable.task
+        self._asked = messages_to(
+            dict.fromkeys(map(str, nodes), request),
             {**config, **self._config(server_round, len(nodes))},
             MessageType.QUERY if asks_table else MessageType.TRAIN,
+            self._forms,
         )
         which = "" if self._settings.rounds == 1 else f" in round {server_round}"
         log.info("configure_train: asked %d nodes%s", len(nodes), which)
@@ -366,7 +373,8 @@ class FedRidge(StrategyBase, Strategy):
             return None, None
         began, run = time.perf_counter(), self._run
         names = NodeNames(self._asked)
-        self._take_round(self._read(replies, names), names.all, self._silence())
+        heard = read_replies(replies, names, self._sizes, self._forms)
+        self._take_round(heard, names.all, self._silence())
         run.bytes_down += self._sizes.of_all(self._asked)
         run.add_seconds("train", began)
         model = self._finish_round("aggregate_train", server_round)
@@ -391,7 +399,7 @@ class FedRidge(StrategyBase, Strategy):
             nodes = sorted(set(grid.get_node_ids()))
             nodes = sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
             requests = dict.fromkeys(map(str, nodes), self._evaluation_request())
-        self._write_messages(
+        self._asked = messages_to(
             requests,
             {**config, **self._config(server_round, len(requests))},
             MessageType.EVALUATE,
@@ -407,15 +415,16 @@ class FedRidge(StrategyBase, Strategy):
             return None
         began, run = time.perf_counter(), self._run
         names, up = NodeNames(self._asked), run.bytes_up
+        heard = read_replies(replies, names, self._sizes, self._forms)
         if run.counts_losses:
-            self._take_round(self._read(replies, names), names.all, self._silence())
+            self._take_round(heard, names.all, self._silence())
             run.bytes_down += self._sizes.of_all(self._asked)
             run.add_seconds("select", began)
             self._finish_round("aggregate_evaluate", server_round)
             return MetricRecord(dict(selection_metrics(self.selection_)))
         answers, request = Answers(), self._evaluation_request()
-        heard = (r for r in self._read(replies, names) if r.client in names.all)
-        self._hand_over(heard, answers, request, names.all, self._silence())
+        known = (reply for reply in heard if reply.client in names.all)
+        self._hand_over(known, answers, request, names.all, self._silence())
         if not self._asked and not answers.parts:
             return None
         down = self._sizes.of_all(self._asked)
@@ -423,39 +432,6 @@ class FedRidge(StrategyBase, Strategy):
         return MetricRecord(dict(averaged)) if averaged else None
 
     # ---- messages -------------------------------------------------------------
-
-    def _write_messages(
-        self, requests: Mapping[str, Any], config: Mapping[str, Any], kind: str
-    ) -> None:
-        """Write one message per node; equal requests share their content."""
-        older = "evaluateins" if kind == MessageType.EVALUATE else "fitins"
-        contents: dict[tuple[int, str], Any] = {}
-        for node, request in requests.items():
-            form = self._forms.get(node, FORMS[0]) if older == "fitins" else FORMS[0]
-            key = (id(request), form)
-            if key not in contents:
-                fields, arrays = request_parts(request)
-                own = {**config, **fields}
-                contents[key] = request_content(own, arrays, form, older)
-            self._asked.append(
-                Message(contents[key], dst_node_id=int(node), message_type=kind)
-            )
-
-    def _read(self, replies: Iterable[Message], names: NodeNames) -> Iterator[Reply]:
-        """Yield replies under the names of the nodes that were asked."""
-        for reply in replies:
-            size, client = self._sizes.of(reply), names.of(reply)
-            if client is None:
-                stranger = str(reply.metadata.src_node_id)
-                # A node that was asked, and sent something else as well, may answer.
-                if stranger not in names.all:
-                    yield Reply(stranger, error="was not asked", size=size)
-            elif reply.has_error():
-                reason = tidy_reason(reply.error.reason)
-                yield Reply(client, error=reason, crashed=True, size=size)
-            else:
-                self._forms[client] = form_of(reply.content)
-                yield Reply(client, reply.content, size=size)
 
     def _wait_for_nodes(self, grid: Grid) -> list[int]:
         return wait_for_nodes(
