@@ -34,9 +34,9 @@ ILL = pytest.mark.filterwarnings("ignore::fedridge_flwr.IllConditionedWarning")
 def of_full_rank(shared_data: Any) -> Rows:
     """Return parkinsons without two columns that are three times other ones.
 
-    With Jitter:DDP and Shimmer:DDA, which differ from them only by rounding, statsmodels
-    itself is off by 1.5e-6 and co-moments by 1.5e-7 (against 80-bit arithmetic), more or
-    less so on every processor.
+    Jitter:DDP and Shimmer:DDA differ from them only by rounding. With both, statsmodels
+    itself is off by 1.5e-6 and co-moments by 1.5e-7 (against 80-bit arithmetic), and
+    not by the same on every processor.
     """
     X, y, groups = parkinsons(shared_data)
     return np.delete(X, [7, 13], axis=1), y, groups
