@@ -552,5 +552,6 @@ def test_a_committed_cell_is_computed_again(
         assert outcome.test_mse == pytest.approx(known.test_mse, rel=1e-6)
         assert outcome.mse_by_round == pytest.approx(known.mse_by_round, rel=1e-6)
         # Ids of runs, nodes and tasks are drawn at random, and so is their length.
-        messages = 20 * max(len(outcome.mse_by_round), 1)
-        assert outcome.bytes_up == pytest.approx(known.bytes_up, abs=40 * messages)
+        ids = 40 * 20 * max(len(outcome.mse_by_round), 1)
+        near = 0.01 * known.bytes_up + ids
+        assert outcome.bytes_up == pytest.approx(known.bytes_up, abs=near)
