@@ -114,8 +114,10 @@ class ElasticNetSelection:
     >>> y = 3.0 * X[:, 1] + rng.normal(size=100)
     >>> parts = [SufficientStatistics.from_data(X[k::5], y[k::5]) for k in range(5)]
     >>> chosen = select_elastic_net(parts, [0.01, 0.1, 1.0], l1_ratio=1.0)
-    >>> chosen.alpha, chosen.losses.shape
-    (0.1, (5, 3))
+    >>> chosen
+    ElasticNetSelection(alpha=0.1, of 3 candidates, by leaving 5 sites out in turn)
+    >>> chosen.losses.shape
+    (5, 3)
     """
 
     alpha: float
@@ -123,7 +125,13 @@ class ElasticNetSelection:
     mean: Array
     losses: Array
     sites: list[str]
-    model: ElasticNetModel = field(repr=False)
+    model: ElasticNetModel
+
+    def __repr__(self) -> str:
+        return (
+            f"ElasticNetSelection(alpha={self.alpha:.4g}, of {len(self.alphas)} "
+            f"candidates, by leaving {len(self.sites)} sites out in turn)"
+        )
 
 
 def elastic_net(
