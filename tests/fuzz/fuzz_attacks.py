@@ -127,7 +127,9 @@ def _odd_numbers(rng: Rng, draft: Draft) -> None:
                 flat[int(rng.integers(flat.size))] = rng.choice(ODD_NUMBERS)
         elif flat.size:
             info = np.iinfo(array.dtype)
-            odd = np.array([info.min, info.max, -1 if info.min else 1], array.dtype)
+            odd: Any = [info.min, info.max, -1]
+            if array.dtype == np.uint64:
+                odd = np.array([info.min, info.max, 1], np.uint64)
             flat[int(rng.integers(flat.size))] = rng.choice(odd)
     _replace(draft, k, array)
 
