@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.compat.common.recorddict_compat import recorddict_to_fitres
 from fuzz_attacks import Attack, attacks_on
-from fuzz_drafts import HONEST, Draft, Rng
+from fuzz_drafts import FIXED, HONEST, Draft, Rng
 from fuzz_oracle import against
 from fuzz_run import UNSENT, Case, Trial, WrongAcceptError
 
-from fedridge_flwr import FedRidgeError, SufficientStatistics
+from fedridge_flwr import FedRidgeError, FixedPointStatistics, SufficientStatistics
 from fedridge_flwr.flower.protocol.array_records import decode_array
 from fedridge_flwr.multiround.product_checks import check_product
 
@@ -70,7 +71,7 @@ def read_as_legacy(draft: Draft, content: RecordDict) -> Any:
 def trial_of(kind: str, name: str, attack: Attack) -> Trial:
     def trial(rng: Rng) -> str | None:
         try:
-            draft = HONEST[kind](rng)
+            draft = (HONEST | FIXED)[kind](rng)
         except FedRidgeError as error:
             raise WrongAcceptError(f"no honest answer to spoil: {error}") from None
         attack(rng, draft)
@@ -99,15 +100,17 @@ def trial_of(kind: str, name: str, attack: Attack) -> Trial:
             if reason is not None:
                 raise WrongAcceptError(reason)
             if isinstance(found, SufficientStatistics):
-                _use(found)
+                _use(found, wire_dtype="float32")
+            if isinstance(found, FixedPointStatistics):
+                _use(found, statistics="fixed")
         return None
 
     return trial
 
 
-def _use(found: SufficientStatistics) -> None:
+def _use(found: Any, **settings: str) -> None:
     """Let a fit go on with it, beside the same rows of somebody honest."""
-    fit = begin(alpha=1.0, wire_dtype="float32")
+    fit = begin(alpha=1.0, **settings)
     fit.round.into.take("a", lambda: found)
     try:
         model = finish(fit)
@@ -117,9 +120,9 @@ def _use(found: SufficientStatistics) -> None:
         raise WrongAcceptError("coefficients that are not finite")
 
 
-def reply_cases() -> list[Case]:
+def reply_cases(kinds: Iterable[str] = HONEST) -> list[Case]:
     return [
         Case(kind, name, trial_of(kind, name, attack))
-        for kind in HONEST
+        for kind in kinds
         for name, attack in attacks_on(kind).items()
     ]
