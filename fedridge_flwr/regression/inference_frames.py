@@ -105,4 +105,5 @@ def se_type(inference: Inference) -> str:
     """Return the kind of standard errors in a few letters, as headers name it."""
     if inference.covariance == "classical":
         return "classical"
-    return f"by site ({inference.covariance})"
+    by_site = inference.covariance.startswith("CR")
+    return f"{'by site' if by_site else 'robust'} ({inference.covariance})"

@@ -65,7 +65,7 @@ class Inference:
     alpha_chosen_by : str
         How it was chosen; empty if it was given.
     covariance : str
-        "classical", "CR0" or "CR1".
+        "classical", "CR0", "CR1", "HC0", "HC1", "HC2" or "HC3".
     level : float
         Level of the intervals.
     fit_intercept, standardize : bool

@@ -12,7 +12,7 @@ import pytest
 import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
-from real_data import Rows, by_client, diabetes, exam, heart, parkinsons
+from real_data import Rows, by_client, diabetes, exam, heart, of_full_rank
 
 from fedridge_flwr import (
     FedRidgeError,
@@ -29,17 +29,6 @@ from fedridge_flwr import (
 )
 
 ILL = pytest.mark.filterwarnings("ignore::fedridge_flwr.IllConditionedWarning")
-
-
-def of_full_rank(shared_data: Any) -> Rows:
-    """Return parkinsons without two columns that are three times other ones.
-
-    Jitter:DDP and Shimmer:DDA differ from them only by rounding. With both, statsmodels
-    itself is off by 1.5e-6 and co-moments by 1.5e-7 (against 80-bit arithmetic), and
-    not by the same on every processor.
-    """
-    X, y, groups = parkinsons(shared_data)
-    return np.delete(X, [7, 13], axis=1), y, groups
 
 
 REAL = {"diabetes": diabetes, "heart": heart, "parkinsons": of_full_rank, "exam": exam}
