@@ -323,11 +323,11 @@ class FitReport:
                 if content.get(key) is not None:
                     found[key] = kind(**content[key])
             diagnosed = content.get("spectrum") or {}
-            # JSON has no infinity, which both are at alpha = 0 or of a singular system.
-            endless = {k: math.inf for k in ("kappa", "kappa_bound") if diagnosed}
-            known = {k: v for k, v in diagnosed.items() if v is not None}
-            diagnosed = {**diagnosed, **endless, **known}
-            diagnosed = {k: v for k, v in diagnosed.items() if k != "vacuous"}
+            diagnosed = {
+                key: math.inf if value is None and key in _ENDLESS else value
+                for key, value in diagnosed.items()
+                if key != "vacuous"
+            }
             report = cls(**found)
             # Computed before it was saved; the statistics are gone.
             report.spectrum = Spectrum(**diagnosed) if diagnosed else None
@@ -376,6 +376,7 @@ class FitReport:
         return {self.name_of(client): why for client, why in clients.items()}
 
 
+_ENDLESS = ("kappa", "kappa_bound")  # at alpha = 0; JSON has no infinity
 _RECORDS = {"privacy": PrivacyReport, "refinement": Refinement}
 
 
