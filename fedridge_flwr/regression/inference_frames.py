@@ -47,7 +47,7 @@ def glance_frame(inference: Inference) -> Any:
                 "logLik": each.log_likelihood,
                 "AIC": each.aic,
                 "BIC": each.bic,
-                "deviance": each.sigma**2 * each.df_residual,
+                "deviance": each.rss,
                 "df.residual": each.df_residual,
                 "nobs": each.n_rows,
                 "sites": each.n_sites,

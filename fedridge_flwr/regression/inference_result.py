@@ -133,6 +133,11 @@ class Inference:
         return math.isfinite(self.df_test)
 
     @property
+    def rss(self) -> Any:
+        """Residual sum of squares, of weighted rows weighted."""
+        return self.sigma**2 * self.df_residual
+
+    @property
     def covariance_matrix(self) -> Array:
         """Covariance of the coefficients, shape (p, p), in the order of `terms`."""
         if not self.fit_intercept:

@@ -215,6 +215,7 @@ class ResidualMoments:
         if not np.isfinite(found).all():
             rows.refuse_bad_values()
             raise DataError("squared residuals are too large for float64.")
+        found = (found + found.transpose(0, 2, 1)) / 2.0
         return cls(found, centre, rows.n_rows, probe)
 
     def about(self, centre: Array) -> ResidualMoments:

@@ -71,6 +71,7 @@ def assert_same(found: Inference, wanted: Any, rtol: float = 1e-8) -> None:
         value = getattr(found, ours)
         assert value == pytest.approx(getattr(wanted, theirs), rel=rtol), ours
     assert found.sigma**2 == pytest.approx(wanted.scale, rel=rtol)
+    assert found.rss == pytest.approx(wanted.scale * wanted.df_resid, rel=rtol)
     size = np.outer(wanted.bse, wanted.bse)
     assert (np.abs(found.covariance_matrix - wanted.cov_params()) / size).max() < rtol
 

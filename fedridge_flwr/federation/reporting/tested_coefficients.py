@@ -15,10 +15,11 @@ from ...errors import FedRidgeError
 from ...linalg.blas import one_blas_thread
 from ...regression.inference_frames import se_type
 from ...regression.inference_result import Inference
-from ...regression.inference_text import coefficient_cells, goodness_lines
-from .markup import Markup, table, tag
+from ...regression.inference_text import title_of
+from ...regression.printed_table import p_text
+from .markup import Markup, facts, table, tag
 
-_TARGETS = 3
+_TARGETS, _TERMS = 3, 500
 _LARGE = ("means", "centred_covariance")
 _BY_TERM = ("coefficients", "se", "t", "p")
 _BY_TARGET = ("r2", "adjusted_r2", "sigma", "f", "f_p", "log_likelihood", "aic", "bic")
@@ -122,12 +123,16 @@ def standard_error_tables(found: StandardErrors) -> Iterable[Markup]:
     if inference is None:
         return
     for each in list(inference.each_target())[:_TARGETS]:
-        heads, rows = coefficient_cells(each)
-        heads[0] = "Term"
-        caption = f"Standard errors: {se_type(each)}; target: {each.targets[0]}"
-        shown = [[term, *(_minus(cell) for cell in cells)] for term, *cells in rows]
-        yield table(caption, heads, shown, numbers=6, class_="cards wide")
-        yield tag("p", _minus("; ".join(goodness_lines(each))), ".")
+        caption = f"{title_of(each)} of {each.targets[0]}, standard errors: "
+        heads = ["Term", "Coefficient", "Std. error", "t" if each.use_t else "z", "p"]
+        heads += [f"{100 * each.level:g}% from", "to"]
+        rows = list(_rows(each))
+        caption += se_type(each)
+        yield table(caption, heads, rows, numbers=6, class_="cards wide")
+        if len(each.terms) > len(rows):
+            told = f"And {len(each.terms) - len(rows)} more terms: see report.json."
+            yield tag("p", told, class_="muted")
+        yield facts(_goodness(each))
     if len(inference.targets) > _TARGETS:
         more = len(inference.targets) - _TARGETS
         yield tag("p", f"And {more} more targets: see report.json.", class_="muted")
@@ -135,5 +140,32 @@ def standard_error_tables(found: StandardErrors) -> Iterable[Markup]:
         yield tag("p", note, class_="muted")
 
 
-def _minus(text: str) -> str:
-    return text.replace("-", "−") if text[:1] in "-0123456789[" else text
+def _rows(inference: Inference) -> Iterable[list[str]]:
+    for k, term in enumerate(inference.terms[:_TERMS]):
+        estimate, se, ratio = (
+            _text(each[k])
+            for each in (inference.coefficients, inference.se, inference.t)
+        )
+        p = p_text(float(inference.p[k])).replace("-", "−")
+        yield [term, estimate, se, ratio, p, *(_text(end) for end in inference.ci[k])]
+
+
+def _goodness(inference: Inference) -> Iterable[tuple[str, str]]:
+    yield "Adjusted R²", _text(inference.adjusted_r2)
+    yield "Residual std. error", _text(inference.sigma)
+    if not math.isnan(inference.f):
+        first, second = inference.f_df
+        yield f"F({first:g}, {second:g})", _text(inference.f)
+        yield "p of F", p_text(inference.f_p).replace("-", "−")
+    df, rest = f"{inference.df:.4g}", f"{inference.df_residual:.4g}"
+    yield "Df (residual)", f"{df} ({rest})"
+    yield "Log-likelihood", _text(inference.log_likelihood)
+    yield "AIC", _text(inference.aic)
+    yield "BIC", _text(inference.bic)
+
+
+def _text(value: float) -> str:
+    """Return a number in a few digits, zeros at its end included; "" for NaN."""
+    if math.isnan(value):
+        return ""
+    return f"{value:#.4g}".rstrip(".").replace("-", "−")
