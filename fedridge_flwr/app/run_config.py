@@ -14,6 +14,7 @@ from ..features import FeatureMap
 from ..federation.requests import MODES
 from ..federation.screening.outliers import SCREENS
 from ..privacy import DifferentialPrivacy
+from ..regression.inference import COVARIANCES
 from ..statistics.float32 import WIRE_DTYPES
 
 _SMALLEST = {"d": 1, "n": 1, "privacy_rounds": 1}
@@ -21,6 +22,7 @@ _BELOW = {"delta": 1.0, "test_fraction": 1.0}
 _CHOICES = {
     "dataset": ("diabetes", "digits", "synthetic"),
     "cv": ("server", "clients", "gcv", "noise", ""),
+    "standard_errors": COVARIANCES,
     "wire_dtype": WIRE_DTYPES,
     "mode": MODES,
     "screen": SCREENS,
@@ -46,6 +48,7 @@ class AppSettings:
     alpha: float = 1.0
     alphas: str = ""
     cv: str = ""
+    standard_errors: str = "classical"
     wire_dtype: str = "float64"
     mode: str = "oneshot"
     feature_map: str = ""
@@ -72,6 +75,7 @@ class AppSettings:
             "alphas": self.candidates(),
             "cv": self.cv or None,
             "standardize": self.standardize,
+            "standard_errors": self.standard_errors,
             "wire_dtype": self.wire_dtype,
             "privacy": self.privacy(),
             "mode": self.mode,

@@ -48,6 +48,10 @@ def fit(
     standardize: Annotated[
         bool, typer.Option(help="Penalise coefficients of scaled features.")
     ] = False,
+    standard_errors: Annotated[
+        str,
+        typer.Option(help="classical; by site: CR0, CR1; robust: HC0, HC1, HC2, HC3."),
+    ] = "classical",
     strict: Annotated[
         bool, typer.Option(help="No model unless every site is in it.")
     ] = True,
@@ -90,6 +94,7 @@ def fit(
         alphas=_alphas(alphas),
         cv=cv or None,
         standardize=standardize,
+        standard_errors=standard_errors,
         strict=strict,
     )
     page = None

@@ -32,11 +32,16 @@ REQUESTS = (
     "feature_maps",
     "private",
     "table",
+    "residuals",
+    "leverages",
 )
 """What a server can ask for, as a policy calls it."""
 
-# A map that is not linear can be chosen so that statistics tell single rows.
-_USUAL = tuple(name for name in REQUESTS if name != "feature_maps")
+# A map that is not linear can be chosen so that statistics tell single rows. So can
+# models, of whose residuals sites send fourth moments; leverages come with the inverse
+# over all rows, from which one of two sites can compute the statistics of the other.
+_UNUSUAL = ("feature_maps", "residuals", "leverages")
+_USUAL = tuple(name for name in REQUESTS if name not in _UNUSUAL)
 
 _NAMES = {
     "statistics": "statistics",
@@ -47,6 +52,7 @@ _NAMES = {
     "columns": "columns",
     "release": "private",
     "table": "table",
+    "residuals": "residuals",
 }
 """The name of every task; a task that is not among them is never allowed."""
 
@@ -93,8 +99,9 @@ class SitePolicy:
     requests : collection of str
         What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
         several rounds), "columns" (means and variances), "feature_maps" (also functions
-        and arithmetic in a formula), "private",
-        "table" (names, types and levels). By default all but "feature_maps".
+        and arithmetic in a formula), "private", "table" (names, types and levels),
+        "residuals" (robust standard errors), "leverages" (with "residuals", for HC2 and
+        HC3). By default all but "feature_maps", "residuals" and "leverages".
     require_privacy : bool
         Answer private requests only.
     require_secure_sums : bool
@@ -293,6 +300,8 @@ no rule 'min_row'.
         # A function of a column can make one row outweigh all others, as a map can.
         if request.feature_map is not None or _computes(request):
             names.append("feature_maps")
+        if getattr(getattr(request, "probe", None), "leverages", False):
+            names.append("leverages")
         for name in names:
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'

@@ -22,12 +22,14 @@ from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
 from .scope import scope_text, with_reasons
 from .settings import FitSettings
+from .standard_errors import infer_result
 
 # What a report tells of the settings; names of columns are in the model.
 _TOLD = (
     "alphas",
     "cv",
     "one_standard_error",
+    "standard_errors",
     "fit_intercept",
     "standardize",
     "min_clients",
@@ -240,8 +242,12 @@ class FitRun:
             screening=gathered.screener.summary,
             error=str(result.error or ""),
             settings=_told(self.settings),
+            residual_failures=dict(result.residual_failures),
             compare=partial(compare_sites, result, gathered.table.parts),
+            infer=partial(infer_result, self.settings, result),
         )
+        if model is not None:
+            model.infer = self.report.infer
         if failures and model is not None:
             model.scope_ = self.report.scope
         if self._before_losses is not None and self.report.selection is not None:
@@ -262,7 +268,9 @@ class FitRun:
         if self.settings.mode != "auto" or not self.settings.one_shot:
             return ""
         private = self.settings.privacy is not None
-        needs = "privacy needs it" if private else "choosing alpha needs the statistics"
+        chooses = self.settings.selection is not None
+        needs = "choosing alpha needs" if chooses else "robust standard errors need"
+        needs = "privacy needs it" if private else f"{needs} the statistics"
         return f"oneshot (auto: {needs})"
 
     def _advice(self, result: FitResult) -> Callable[[], str]:

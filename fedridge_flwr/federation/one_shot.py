@@ -33,7 +33,12 @@ def one_shot(settings: FitSettings) -> Fit:
     """Ask for all statistics at once, add them up, choose alpha, solve."""
     request = AskStatistics(settings.wire_dtype, settings.statistics)
     gathered = yield from gather(settings, request)
-    return (yield from solve_gathered(settings, gathered))
+    result = yield from solve_gathered(settings, gathered)
+    if settings.asks_residuals:
+        from .standard_errors import ask_residuals
+
+        result = yield from ask_residuals(settings, result)
+    return result
 
 
 def solve_gathered(settings: FitSettings, gathered: Gathered) -> Fit:

@@ -18,16 +18,18 @@ from .reporting.report_text import report_text
 from .reporting.rounds import Refinement
 from .reporting.site_comparison import SiteComparison
 from .reporting.site_facts import SiteFacts
+from .reporting.tested_coefficients import StandardErrors, standard_errors_of
 from .reporting.versions import versions_of_a_fit
 from .scope import scope_text, with_reasons
 
 if TYPE_CHECKING:
     import os
 
+    from ..regression.inference_result import Inference
     from ..regression.model import RidgeModel
 
 
-_ON_DEMAND = frozenset({"diagnose", "advise", "compare"})
+_ON_DEMAND = frozenset({"diagnose", "advise", "compare", "infer"})
 
 
 @dataclass
@@ -118,8 +120,13 @@ class FitReport:
     about : dict of str to str
         What the program that ran the fit says of it: "title", "question", "formula",
         "data" and the like. The page shows it.
+    residual_failures : dict of str to str
+        Clients in the model that sent no residuals, which robust standard errors need
+        of all, and why.
     compare : callable, optional
         Returns what is known of single `sites`; it is called when somebody looks.
+    infer : callable, optional
+        Returns the `inference`; it is called when somebody looks.
     error : str
         Why there is no model, if there is none; the statistics are kept.
 
@@ -186,7 +193,9 @@ class FitReport:
     about: dict[str, str] = field(default_factory=dict)
     diagnose: Callable[[], Spectrum | None] | None = field(default=None, repr=False)
     advise: Callable[[], str] | None = field(default=None, repr=False)
+    residual_failures: dict[str, str] = field(default_factory=dict)
     compare: Callable[[], SiteComparison] | None = field(default=None, repr=False)
+    infer: Callable[[], Inference] | None = field(default=None, repr=False)
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
@@ -210,6 +219,19 @@ class FitReport:
         It costs one solution for each site, and is computed on the first look.
         """
         return SiteComparison() if self.compare is None else self.compare()
+
+    @cached_property
+    def standard_errors(self) -> StandardErrors:
+        """Coefficients with standard errors and tests, or why there are none.
+
+        They are computed on the first look.
+        """
+        return standard_errors_of(self.infer)
+
+    @property
+    def inference(self) -> Inference | None:
+        """Coefficients with standard errors and tests; None where there are none."""
+        return self.standard_errors.inference
 
     @property
     def sites(self) -> list[SiteFacts]:
@@ -249,13 +271,15 @@ class FitReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values; what is not finite becomes None."""
-        content = asdict(replace(self, diagnose=None, advise=None, compare=None))
+        bare = replace(self, diagnose=None, advise=None, compare=None, infer=None)
+        content = asdict(bare)
         content = {k: v for k, v in content.items() if k not in _ON_DEMAND}
         if not self.error:
             del content["error"]
         content["fedavg_rounds_paper"] = self.fedavg_rounds_paper
         content["advice"], content["spectrum"] = self.advice, None
         content |= {"versions": self.versions, **self.comparison.to_dict()}
+        content["inference"] = self.standard_errors.to_dict()
         if (found := self.spectrum) is not None:
             content["spectrum"] = {**asdict(found), "vacuous": found.vacuous}
         cleaned: dict[str, Any] = _finite(content)
@@ -299,13 +323,18 @@ class FitReport:
                 if content.get(key) is not None:
                     found[key] = kind(**content[key])
             diagnosed = content.get("spectrum") or {}
-            diagnosed = {k: v for k, v in diagnosed.items() if k != "vacuous"}
+            diagnosed = {
+                key: math.inf if value is None and key in _ENDLESS else value
+                for key, value in diagnosed.items()
+                if key != "vacuous"
+            }
             report = cls(**found)
             # Computed before it was saved; the statistics are gone.
             report.spectrum = Spectrum(**diagnosed) if diagnosed else None
             report.advice = str(content.get("advice", ""))
             report.versions = dict(content.get("versions", {}))
             report.comparison = SiteComparison.from_dict(content)
+            report.standard_errors = StandardErrors.from_dict(content.get("inference"))
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise FedRidgeError(f"{path} is not a report: {error}") from None
         return report
@@ -347,6 +376,7 @@ class FitReport:
         return {self.name_of(client): why for client, why in clients.items()}
 
 
+_ENDLESS = ("kappa", "kappa_bound")  # at alpha = 0; JSON has no infinity
 _RECORDS = {"privacy": PrivacyReport, "refinement": Refinement}
 
 

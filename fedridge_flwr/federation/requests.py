@@ -17,6 +17,7 @@ from ..features import FeatureMap
 from ..privacy.curator import ReleaseRequest
 from ..regression.leave_client_out import HeldOut
 from ..regression.model import RidgeModel
+from ..regression.residual_moments import ResidualProbe
 from . import costs
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 
@@ -178,6 +179,15 @@ class AskLosses(Request):
     models: HeldOut
 
     task: ClassVar[str] = "losses"
+
+
+@dataclass(frozen=True)
+class AskResiduals(Request):
+    """Sums of squared residuals of a model times x x', for robust standard errors."""
+
+    probe: ResidualProbe
+
+    task: ClassVar[str] = "residuals"
 
 
 def exact_mode(

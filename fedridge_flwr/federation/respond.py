@@ -16,6 +16,7 @@ from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator
 from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
+from ..regression.residual_moments import ResidualMoments
 from ..statistics.encoding import encode_rows
 from ..statistics.fixed_point import FixedPointStatistics
 from .costs import MOST_FEATURES
@@ -28,6 +29,7 @@ from .requests import (
     AskOpening,
     AskProduct,
     AskRelease,
+    AskResiduals,
     AskStatistics,
     AskTable,
     Losses,
@@ -300,12 +302,19 @@ def _losses(request: AskLosses, rows: Rows) -> Losses:
     return Losses(request.models.losses_of_rows(rows), rows.n_rows)
 
 
+def _residuals(request: AskResiduals, rows: Rows) -> Answer:
+    _check_width(rows)
+    found = ResidualMoments.from_rows(rows, request.probe).to_arrays()
+    return Answer(request.task, found, rows.n_rows, rows.schema)
+
+
 _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
     AskStatistics.task: _statistics,
     AskColumns.task: _columns,
     AskOpening.task: _opening,
     AskProduct.task: _product,
     AskLosses.task: _losses,
+    AskResiduals.task: _residuals,
 }
 
 

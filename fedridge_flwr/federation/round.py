@@ -10,6 +10,7 @@ from .._types import Array
 from ..privacy.privacy_report import PrivacyReport
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
+from ..regression.residual_moments import ResidualMoments
 from .aggregate import Answers
 from .reporting.rounds import Refinement
 from .requests import Request
@@ -82,6 +83,12 @@ class FitResult:
         What "auto" chose and why, if it was one shot.
     progress : str
         How far a fit in several rounds has come, for the log.
+    residuals : ResidualMoments, optional
+        Squared residuals of all rows, if robust standard errors need them.
+    residual_failures : dict of str to str
+        Clients in the model that did not send theirs, and why.
+    no_residuals : str
+        Why there are none, though they are needed.
     error : Exception, optional
         Why there is no model. The contributions are kept all the same: nobody need be
         asked again for another alpha.
@@ -99,6 +106,9 @@ class FitResult:
     privacy: PrivacyReport | None = None
     mode: str = ""
     progress: str = ""
+    residuals: ResidualMoments | None = None
+    residual_failures: dict[str, str] = field(default_factory=dict)
+    no_residuals: str = ""
     error: Exception | None = None
 
 

@@ -13,6 +13,7 @@ from ..errors import FedRidgeError, PrivacyError
 from ..features import FeatureMap
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas, check_alphas
+from ..regression.inference import COVARIANCES
 from ..regression.model import RidgeModel
 from ..statistics.float32 import WIRE_DTYPES
 from .requests import MODES, STATISTICS, Limits
@@ -39,6 +40,7 @@ class FitSettings:
     alphas: Alphas | None = None
     cv: str | None = None
     one_standard_error: bool = False
+    standard_errors: str = "classical"
     wire_dtype: str = "float64"
     statistics: str = "moments"
     on_model: Callable[[RidgeModel], object] | None = None
@@ -76,6 +78,8 @@ class FitSettings:
     """Whether the contributions of all clients are kept, one by one."""
     keep_bytes: int = field(init=False)
     """Bytes of contributions to keep in any case, to look at their leverage."""
+    asks_residuals: bool = field(init=False)
+    """Whether one more round asks for residuals, for robust standard errors."""
     accepts_plain: bool = field(init=False)
     """Whether (G, h) alone is enough for what is solved."""
 
@@ -95,6 +99,7 @@ class FitSettings:
                 f"tol must be a number from {_SMALLEST_TOL:g} to below 1, got "
                 f"{self.tol!r}."
             )
+        check_choice("standard_errors", self.standard_errors, COVARIANCES)
         check_choice("screen", self.screen, SCREENS)
         check_choice("unnamed", self.unnamed, ("refuse", "accept"))
         check_flag("strict", self.strict)
@@ -113,6 +118,12 @@ class FitSettings:
             raise FedRidgeError(
                 'the one-standard-error rule needs cv="clients" or cv="server".'
             )
+        if self.asks_residuals and self.selection == "clients":
+            raise FedRidgeError(
+                f'standard_errors="{self.standard_errors}" does not go with '
+                'cv="clients", which chooses alpha after the last train round: use '
+                'cv="server", which chooses by the same losses.'
+            )
         check_choice("wire_dtype", self.wire_dtype, WIRE_DTYPES)
         check_choice("statistics", self.statistics, STATISTICS)
         if self.statistics == "fixed":
@@ -129,13 +140,14 @@ class FitSettings:
         if choice is None and self.alphas is not None:
             choice = "noise" if private else "server"
         options = {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
-        only_one_shot = private or choice is not None
+        kind = self.standard_errors
+        only_one_shot = private or choice is not None or kind != "classical"
         one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         rounds = 1 if one_shot else self.max_rounds
         agrees = needs_data or self.formula is not None
         rounds += needs_data + (self.formula is not None)
-        rounds += MORE_AGREEMENTS if agrees else 0
+        rounds += (MORE_AGREEMENTS if agrees else 0) + kind.startswith("HC")
         names, screens = self.feature_names, self.screen != "off" and not private
         excludes = screens and self.screen == "exclude"
         derived = {
@@ -150,7 +162,10 @@ class FitSettings:
             else Schema.of(len(names), feature_names=names),
             "screens": screens,
             "excludes": excludes,
-            "keeps_parts": excludes or choice in ("clients", "server"),
+            "keeps_parts": excludes
+            or choice in ("clients", "server")
+            or kind.startswith("CR"),
+            "asks_residuals": kind.startswith("HC"),
             "keep_bytes": SCREENED_BYTES if screens else 0,
             "accepts_plain": not any([*options.values(), choice])
             and self.statistics == "moments",
@@ -199,6 +214,11 @@ def check_rounds_settings(settings: FitSettings) -> None:
             f'alpha cannot be chosen with mode="{mode}", which never has the '
             'statistics: use mode="oneshot", or one run for each alpha.'
         )
+    if settings.standard_errors != "classical":
+        raise FedRidgeError(
+            f'standard_errors="{settings.standard_errors}" needs the statistics, which '
+            f'mode="{mode}" never has: use mode="oneshot".'
+        )
     if settings.wire_dtype != "float64":
         raise FedRidgeError(
             f'wire_dtype="{settings.wire_dtype}" is for mode="oneshot"; mode="{mode}" '
@@ -244,6 +264,11 @@ def check_private_settings(settings: FitSettings) -> None:
             "a further release about the same rows, and exact statistics of single "
             'clients are not sent. Give alphas alone (cv="noise"): alpha is then '
             "chosen from the noisy statistics, at no cost in privacy."
+        )
+    if settings.standard_errors != "classical":
+        raise PrivacyError(
+            f'standard_errors="{settings.standard_errors}" is not available with '
+            "privacy: there are no standard errors of noisy statistics."
         )
     if settings.mode in ("refine", "cg"):
         raise PrivacyError(

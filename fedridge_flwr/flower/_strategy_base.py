@@ -21,10 +21,11 @@ from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskEvaluation, Request
 from ..federation.settings import FitSettings
+from ..federation.standard_errors import infer_result
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.evaluation import ErrorMoments, Evaluation, pool
-from ..regression.inference import Inference, infer
+from ..regression.inference import Inference
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
 from ..statistics.sufficient import SufficientStatistics
@@ -177,22 +178,18 @@ class StrategyBase:
     def inference_(self) -> Inference:
         """Standard errors, tests and intervals of the model.
 
-        Other kinds of standard errors are `infer` of `statistics_`, with ``parts`` from
-        `client_statistics_`.
+        They are of the kind that `standard_errors` says. Other kinds are `infer` of
+        `statistics_`, with ``parts`` from `client_statistics_`.
         """
-        model, total = self.model_, cast("Statistics", self.statistics_)
-        if total.form != "full":
+        if self.model_ and cast("Statistics", self.statistics_).form != "full":
             raise AttributeError(
                 "there is no inference_: standard errors need full statistics without "
                 "noise."
             )
-        chosen = _fitted(self._run.result).selection
-        return infer(
-            total,
-            model.alpha_ if chosen is None else chosen,
-            fit_intercept=model.fit_intercept,
-            standardize=model.standardize,
-        )
+        result = _fitted(self._run.result)
+        if result.no_residuals:
+            raise AttributeError(result.no_residuals)
+        return infer_result(self._settings, result)
 
     # ---- rounds -----------------------------------------------------------------
 
@@ -219,8 +216,12 @@ class StrategyBase:
 
     def _trains(self, server_round: int) -> bool:
         """Whether the fit has anything to ask in this train round."""
-        ended = self._run.round is None or self._run.counts_losses
-        return server_round == 1 or self._run.failed or not ended
+        return server_round == 1 or self._run.failed or not self._is_over
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether there is no train round to come."""
+        return self._run.round is None or self._run.counts_losses
 
     def _hand_over(
         self,
@@ -255,6 +256,7 @@ class StrategyBase:
         """Go on with the fit, and log who is left out and how far it has come."""
         run = self._run
         answers = None if run.round is None else run.round.into
+        missed = "left out" if run.report is None else "did not answer again"
         try:
             run.finish_round()
         except FedRidgeError as error:
@@ -263,14 +265,14 @@ class StrategyBase:
         finally:
             for client, reason in ({} if answers is None else answers.failures).items():
                 name = self._names.of(client)
-                log.warning("%s: client %s left out: %s", where, name, reason)
+                log.warning("%s: client %s %s: %s", where, name, missed, reason)
             if run.report is not None:
                 self._name_clients(run.report)
         if run.progress:
             log.info("%s: %s", where, run.progress)
         if run.model is not None:
             self._arrays = array_record(model_arrays(run.model))
-        if run.report is not None:
+        if run.report is not None and self._is_over:
             self._last_round = server_round
             if run.bytes_up:  # in a rehearsal nothing is sent
                 run.compare_bytes(fedavg_round_bytes(self._arrays))
@@ -288,6 +290,8 @@ class StrategyBase:
     def _name_clients(self, report: FitReport) -> None:
         told = [*report.participants, *report.failures, *report.evaluation_failures]
         report.names = self._names.among(told)
+        if (result := self._run.result) is not None:
+            result.no_residuals = self._names.in_text(result.no_residuals)
 
     # ---- evaluation -------------------------------------------------------------
 
@@ -336,7 +340,8 @@ class StrategyBase:
         mapped = settings.map_needs_data
         first = ", after a small round for the feature map" if mapped else ""
         if settings.one_shot:
-            return f"one round{first}"
+            more = f", and one for {settings.standard_errors} standard errors"
+            return f"one round{first}{more if settings.asks_residuals else ''}"
         return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
 
     def _log_report(self) -> None:

@@ -99,7 +99,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    wire_dtype, statistics, max_bytes, screen, unnamed, strict, formula
+    standard_errors, wire_dtype, statistics, max_bytes, screen, unnamed, strict, formula
         As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
@@ -141,6 +141,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
     - The modes of several rounds end by themselves, after `max_rounds` at the latest.
       Give ``ServerConfig`` as many, or there may be no model.
     - A map that needs data takes one round more, up to four if clients go away.
+    - ``standard_errors="HC0"`` to "HC3" take one round more.
 
     With ``cv="clients"`` alpha is chosen in the evaluate round, whose result the older
     driver does not take as parameters: ``model_``, `on_model` and `save_model` carry
@@ -213,6 +214,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,
+        standard_errors: str = "classical",
         wire_dtype: str = "float64",
         statistics: str = "moments",
         privacy: DifferentialPrivacy | None = None,
@@ -358,7 +360,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         self._take_round(replies, self._asked, _silence(failures))
         self._run.add_seconds("train", self._began)
         model = self._finish_round("aggregate_fit", server_round)
-        if self._run.report is not None:
+        if self._run.report is not None and self._is_over:
             self._log_report()
         if model is None:
             return None, {}

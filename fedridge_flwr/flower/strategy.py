@@ -87,6 +87,9 @@ class FedRidge(StrategyBase, Strategy):
         statistics of every client. "gcv" needs the total only.
     one_standard_error : bool
         Choose the largest alpha within one standard error of the best.
+    standard_errors : {"classical", "CR0", "CR1", "HC0", "HC1", "HC2", "HC3"}
+        What `inference_` has, as in `infer`. HC takes one more round, in which every
+        client in the model must answer; the model is the same.
     wire_dtype : {"float64", "float32"}
         With "float32" clients send correlations as float32: half the bytes, and
         coefficients right to 6e-8 (clients with fewer rows than features: 1.2e-7) times
@@ -215,6 +218,7 @@ class FedRidge(StrategyBase, Strategy):
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,
+        standard_errors: str = "classical",
         wire_dtype: str = "float64",
         statistics: str = "moments",
         privacy: DifferentialPrivacy | None = None,

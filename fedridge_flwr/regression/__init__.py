@@ -21,6 +21,7 @@ from .questions import (
     variance_inflation,
 )
 from .random_intercept import RandomSiteEffects, random_site_effects
+from .residual_moments import ResidualMoments
 from .site_effects import FixedSiteEffects, fixed_site_effects
 from .site_estimates import SiteEstimates, site_estimates
 
@@ -34,6 +35,7 @@ __all__ = [
     "NamedMatrix",
     "Predictions",
     "RandomSiteEffects",
+    "ResidualMoments",
     "SiteEstimates",
     "SiteInfluence",
     "correlations",

@@ -11,18 +11,19 @@ import numpy as np
 from .._checks import as_number, check_choice, check_flag, must_be
 from .._text import counted
 from .._types import Array
-from ..errors import FedRidgeError, IllConditionedWarning
+from ..errors import FedRidgeError, IllConditionedWarning, StatisticsError
 from .alpha_selection import AlphaSelection
 from .inference_numbers import (
     coefficient_tests,
     f_test,
     goodness,
     notes_of,
-    robust_covariance,
+    sandwich,
 )
 from .inference_result import Inference, entry_of
 from .least_squares import LeastSquares, least_squares
 from .normal_equations import Statistics
+from .residual_moments import POWERS, ResidualMoments
 from .site_parts import (
     Parts,
     check_parts,
@@ -33,7 +34,7 @@ from .site_parts import (
 
 __all__ = ["COVARIANCES", "FewSitesWarning", "Inference", "infer"]
 
-COVARIANCES = ("classical", "CR0", "CR1")
+COVARIANCES = ("classical", "CR0", "CR1", *POWERS)
 FEWEST_SITES = 10
 _HALF_THE_DIGITS = 8.0
 
@@ -71,6 +72,7 @@ def infer(
     level: float = 0.95,
     parts: Parts | None = None,
     covariance: str = "classical",
+    residuals: ResidualMoments | None = None,
     use_t: bool | None = None,
 ) -> Inference:
     """Return standard errors, tests and intervals of ``solve(stats, alpha)``.
@@ -95,14 +97,20 @@ def infer(
         Level of the confidence intervals.
     parts : mapping or iterable of SufficientStatistics, optional
         Statistics by site, which cluster-robust standard errors need.
-    covariance : {"classical", "CR0", "CR1"}
+    covariance : {"classical", "CR0", "CR1", "HC0", "HC1", "HC2", "HC3"}
         Rows are independent with one variance; or only *sites* are independent:
         cluster-robust (sandwich) standard errors, CR1 with the small-sample factor
-        ``g / (g - 1) (n - 1) / (n - df)`` of g sites, as in statsmodels and Stata.
+        ``g / (g - 1) (n - 1) / (n - df)`` of g sites, as in statsmodels and Stata. Or
+        rows are independent and each has a variance of its own: HC0, HC1 with the
+        factor ``n / (n - df)``, HC2 and HC3 with leverages, which need `residuals`.
+    residuals : ResidualMoments, optional
+        Sums of squared residuals times x x' over all rows, which the statistics do not
+        have. ``FedRidge(standard_errors="HC3")`` asks for them in one more round.
     use_t : bool, optional
         Test by the t distribution or by the normal one. By default t with the
-        residual degrees of freedom for "classical" and the normal one for
-        cluster-robust, as in statsmodels; True then takes t with g - 1.
+        residual degrees of freedom for "classical" and the normal one for all others,
+        as in statsmodels; True then takes t with g - 1 for cluster-robust, and with
+        the residual degrees of freedom for HC.
 
     Returns
     -------
@@ -114,8 +122,8 @@ def infer(
     SingularSystemError
         If the data do not determine the coefficients.
     StatisticsError
-        If there are no more rows than coefficients, `parts` do not add up to `stats`,
-        or the statistics are noisy or incomplete.
+        If there are no more rows than coefficients, `parts` or `residuals` are not of
+        the rows of `stats`, or the statistics are noisy or incomplete.
     FedRidgeError
         If another argument is not valid.
 
@@ -149,23 +157,31 @@ def infer(
     fit = least_squares(
         stats, alpha, fit_intercept=fit_intercept, standardize=standardize
     )
-    robust = covariance != "classical"
-    if robust and parts is None:
+    by_site = covariance.startswith("CR")
+    if by_site and parts is None:
         raise FedRidgeError(
             f"covariance={covariance!r} needs the statistics of every site: parts=..."
         )
-    sites = None if parts is None else named_parts(parts, fewest=2 if robust else 1)
+    sites = None if parts is None else named_parts(parts, fewest=2 if by_site else 1)
     if sites is not None:
         check_parts(sites, fit.stats)
-    centred = fit.centred_covariance * fit.sigma2[:, None, None]
     n_sites, freedom = fit.stats.n_clients, fit.residual_freedom
     if sites is not None:
         n_sites = len(sites)
-    if robust and sites is not None:
+    if by_site and sites is not None:
         scores = np.stack([fit.scores(part) for part in sites.values()])
-        centred = robust_covariance(fit, scores, corrected=covariance == "CR1")
+        centred = sandwich(fit, np.einsum("gtp,gtq->tpq", scores, scores))
+        if covariance == "CR1":
+            centred *= n_sites / (n_sites - 1) * (fit.stats.count - 1) / freedom
         freedom = n_sites - 1.0
         _warn_few_sites(n_sites)
+    elif covariance in POWERS:
+        fit.check_freedom()
+        centred = sandwich(fit, _residual_meat(fit, covariance, residuals))
+        if covariance == "HC1":
+            centred *= fit.stats.count / freedom
+    else:
+        centred = fit.centred_covariance * fit.sigma2[:, None, None]
     if fit.digits_lost > _HALF_THE_DIGITS:
         warnings.warn(
             f"the residual sum of squares lost {fit.digits_lost:.0f} of 16 digits to "
@@ -174,7 +190,8 @@ def infer(
             IllConditionedWarning,
             stacklevel=2,
         )
-    by_t = (not robust) if use_t is None else check_flag("use_t", use_t)
+    classical = covariance == "classical"
+    by_t = classical if use_t is None else check_flag("use_t", use_t)
     return inference_of(
         fit,
         centred,
@@ -224,9 +241,35 @@ def inference_of(
         fit_intercept=fit.has_intercept,
         standardize=fit.equations.standardize,
         digits_lost=fit.digits_lost,
-        notes=notes_of(fit, robust=robust),
+        notes=notes_of(fit, covariance),
         means=stats.feature_means,
     )
+
+
+def _residual_meat(
+    fit: LeastSquares, kind: str, residuals: ResidualMoments | None
+) -> Array:
+    """Return sums of e² x x' in centred coordinates, if they are of this fit."""
+    if residuals is None:
+        raise FedRidgeError(
+            f"covariance={kind!r} needs the squared residuals of all rows, which the "
+            f'statistics do not have: FedRidge(standard_errors="{kind}") asks for them '
+            "in one more round, or residuals=ResidualMoments.from_data(...)."
+        )
+    power = residuals.probe.power
+    if not residuals.is_about(fit.coef) or power != POWERS[kind]:
+        raise StatisticsError(
+            f"the residuals are of another model, or not for {kind}: make them with "
+            "the same statistics, alpha, fit_intercept, standardize and kind."
+        )
+    if residuals.count != fit.stats.count:
+        raise StatisticsError(
+            f"the residuals are of {counted(residuals.count, 'row')} and stats of "
+            f"{fit.stats.count}: robust standard errors need those of every site."
+        )
+    if fit.has_intercept:
+        return residuals.about(fit.stats.feature_means).matrices
+    return residuals.about(np.zeros(len(fit.coef))).matrices[:, 1:, 1:]
 
 
 def _warn_few_sites(n_sites: int) -> None:

@@ -47,7 +47,7 @@ def glance_frame(inference: Inference) -> Any:
                 "logLik": each.log_likelihood,
                 "AIC": each.aic,
                 "BIC": each.bic,
-                "deviance": each.sigma**2 * each.df_residual,
+                "deviance": each.rss,
                 "df.residual": each.df_residual,
                 "nobs": each.n_rows,
                 "sites": each.n_sites,
@@ -105,4 +105,5 @@ def se_type(inference: Inference) -> str:
     """Return the kind of standard errors in a few letters, as headers name it."""
     if inference.covariance == "classical":
         return "classical"
-    return f"by site ({inference.covariance})"
+    by_site = inference.covariance.startswith("CR")
+    return f"{'by site' if by_site else 'robust'} ({inference.covariance})"

@@ -12,6 +12,13 @@ from .._types import Array
 from .least_squares import LeastSquares, from_centred
 
 _WORTH_TELLING = 4.0
+_ASSUMED = {
+    "cl": "Standard errors assume independent rows with one variance.",
+    "CR": "Standard errors allow for any dependence and variances within a site; sites "
+    "are independent.",
+    "HC": "Standard errors allow for another variance in every row; rows are "
+    "independent.",
+}
 
 
 def quantile(level: float, df: float) -> float:
@@ -33,14 +40,9 @@ def two_sided(ratio: Array, df: float) -> Array:
     return np.asarray(2.0 * tail)
 
 
-def robust_covariance(fit: LeastSquares, scores: Array, *, corrected: bool) -> Array:
-    """Return the sandwich of scores (sites, t, p) by site, shape (t, p, p)."""
-    n_sites, rows = len(scores), fit.stats.count
-    meat = np.einsum("gtp,gtq->tpq", scores, scores)
-    found = fit.bread @ meat @ fit.bread
-    if corrected:
-        found *= n_sites / (n_sites - 1) * (rows - 1) / fit.residual_freedom
-    return np.asarray(found)
+def sandwich(fit: LeastSquares, meat: Array) -> Array:
+    """Return A^-1 M A^-1 for M of shape (t, p, p) in centred coordinates."""
+    return np.asarray(fit.bread @ meat @ fit.bread)
 
 
 def with_tests(
@@ -126,15 +128,9 @@ def wald(distance: Array, covariance: Array) -> float:
     return float(scaled @ np.linalg.solve(correlation, scaled))
 
 
-def notes_of(fit: LeastSquares, *, robust: bool) -> tuple[str, ...]:
+def notes_of(fit: LeastSquares, covariance: str) -> tuple[str, ...]:
     """Return what is assumed, and what the numbers leave out."""
-    stats = fit.stats
-    notes = [
-        "Standard errors allow for any dependence and variances within a site; sites "
-        "are independent."
-        if robust
-        else "Standard errors assume independent rows with one variance."
-    ]
+    stats, notes = fit.stats, [_ASSUMED[covariance[:2]]]
     if fit.alpha > 0:
         notes.append(
             f"Ridge with alpha {fit.alpha:g}: estimates are shrunk towards zero. "

@@ -65,7 +65,7 @@ class Inference:
     alpha_chosen_by : str
         How it was chosen; empty if it was given.
     covariance : str
-        "classical", "CR0" or "CR1".
+        "classical", "CR0", "CR1", "HC0", "HC1", "HC2" or "HC3".
     level : float
         Level of the intervals.
     fit_intercept, standardize : bool
@@ -131,6 +131,11 @@ class Inference:
     def use_t(self) -> bool:
         """Whether tests are by the t distribution, and not by the normal one."""
         return math.isfinite(self.df_test)
+
+    @property
+    def rss(self) -> Any:
+        """Residual sum of squares, of weighted rows weighted."""
+        return self.sigma**2 * self.df_residual
 
     @property
     def covariance_matrix(self) -> Array:

@@ -80,6 +80,20 @@ def coefficient_cells(inference: Inference) -> tuple[list[str], list[list[str]]]
     return heads, rows
 
 
+def goodness_lines(inference: Inference) -> list[str]:
+    """Return how well the model of one target fits, in a few lines."""
+    named = {name: value for name, value in _facts(inference) if name}
+    told = [
+        [f"{name} {named[name]}" for name in names if name in named]
+        for names in (
+            ("adjusted R²", "residual error", "df (residual)"),
+            (f"F({inference.f_df[0]:g}, {inference.f_df[1]:g})", "p of F"),
+            ("log-likelihood", "AIC, BIC"),
+        )
+    ]
+    return [", ".join(each) for each in told if each]
+
+
 def _facts(inference: Inference) -> list[tuple[str, str]]:
     chosen = inference.alpha_chosen_by and f" ({inference.alpha_chosen_by})"
     first, second = inference.f_df

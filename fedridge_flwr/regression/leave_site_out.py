@@ -13,7 +13,7 @@ from ..statistics.sufficient import SufficientStatistics
 from .least_squares import LeastSquares, least_squares
 from .leave_client_out import each_rest, total_of
 from .named_matrix import NamedMatrix
-from .normal_equations import FitOptions
+from .normal_equations import FitOptions, mean_r2
 from .site_parts import Parts, feature_labels, named_parts, one_target
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ class SiteInfluence:
     change : NamedMatrix
         By site and term, coefficient of all rows less that without the site.
     fit : NamedMatrix
-        By site: rows; mean residual; residual_sd, root mean squared residual;
-        leverage, the share of the model's degrees of freedom that the site takes;
-        cook, Cook's distance of the whole site.
+        By site: rows; mean residual; residual_sd, root mean squared residual; r2, by
+        comparison with the site's own mean, NaN where y does not vary; leverage, the
+        share of the model's degrees of freedom that the site takes, which is the sum
+        of its rows' leverages; cook, Cook's distance of the whole site.
     left_out : dict of str to str
         Sites without which there is no model, and why.
 
@@ -46,10 +47,10 @@ class SiteInfluence:
     >>> parts = {n: SufficientStatistics.from_data(X[k::3], y[k::3])
     ...          for k, n in enumerate("abc")}
     >>> print(site_influence(parts).fit)
-       rows  mean_residual  residual_sd  leverage   cook
-    a    20          -1.84        2.335    0.3745  4.713
-    b    20         -1.096        1.493    0.3712  1.334
-    c    20          2.936        3.091    0.2543  11.85
+       rows  mean_residual  residual_sd      r2  leverage   cook
+    a    20          -1.84        2.335  -3.778    0.3745  4.713
+    b    20         -1.096        1.493  -2.348    0.3712  1.334
+    c    20          2.936        3.091  -8.503    0.2543  11.85
     """
 
     change: NamedMatrix
@@ -113,7 +114,7 @@ def site_influence(
             centred[0] += fit.stats.feature_means @ centred[1:]
         cooks[site] = float(centred @ metric @ centred / len(terms))
     rows = [[*_own_numbers(fit, sites[site]), cooks[site]] for site in sites]
-    columns = ["rows", "mean_residual", "residual_sd", "leverage", "cook"]
+    columns = ["rows", "mean_residual", "residual_sd", "r2", "leverage", "cook"]
     return SiteInfluence(
         NamedMatrix(np.stack([changes[site] for site in sites]), list(sites), terms),
         NamedMatrix(np.array(rows), list(sites), columns),
@@ -130,5 +131,7 @@ def _own_numbers(fit: LeastSquares, part: SufficientStatistics) -> list[float]:
     taken = float(np.einsum("ij,ij->", fit.inverse, own))
     if fit.has_intercept:
         taken += weight / fit.stats.total_weight
-    spread = float(np.sqrt(rss[0] / weight))
-    return [part.count, float(mean[0]), spread, taken / fit.freedom]
+    spread, deviations = float(np.sqrt(rss[0] / weight)), part.centred_target_gram
+    r2 = mean_r2(rss, np.diagonal(deviations), weight, part.target_means)
+    known = float("nan") if r2 is None else r2
+    return [part.count, float(mean[0]), spread, known, taken / fit.freedom]

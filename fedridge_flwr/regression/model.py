@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,8 @@ class RidgeModel:
         How many clients and rows are in the model, if some were left out.
     coding : Coding or None
         How the columns of a table become features, where there was a formula.
+    infer : callable or None
+        Returns the `Inference` of a federated fit; neither saved nor copied.
 
     Examples
     --------
@@ -130,25 +132,18 @@ class RidgeModel:
         scope: str = "",
         coding: Coding | None = None,
     ) -> None:
-        self.coef_ = coef
-        self.intercept_ = intercept
-        self.alpha_ = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.n_rows_ = n_rows
-        self.n_clients_ = n_clients
-        self.condition_ = condition
-        self.r2_ = r2
-        self.alpha_chosen_by = alpha_chosen_by
-        self.privacy_ = privacy
+        self.coef_, self.intercept_, self.alpha_ = coef, intercept, alpha
+        self.fit_intercept, self.standardize = fit_intercept, standardize
+        self.n_rows_, self.n_clients_ = n_rows, n_clients
+        self.condition_, self.r2_ = condition, r2
+        self.alpha_chosen_by, self.privacy_ = alpha_chosen_by, privacy
+        self.infer: Callable[[], Inference] | None = None
         self.scope_, self.coding = scope, coding
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint
-        self.features, self.targets = (
-            None if names is None else Names.of(names)
-            for names in (feature_names, target_names)
-        )
+        given = feature_names, target_names
+        self.features, self.targets = (n if n is None else Names.of(n) for n in given)
         if feature_map is not None:
             self._set_map(feature_map, n_features_in)
 
@@ -394,7 +389,8 @@ class RidgeModel:
     def summary(self, inference: Inference | None = None) -> str:
         """Return a readable table of the fit, of many features the first; ``print`` it.
 
-        With what `infer` returned for the same fit, the table has standard errors.
+        The model of a federated fit has standard errors, as the fit was asked for;
+        others have them with what `infer` returned for the same fit.
 
         Examples
         --------
@@ -413,6 +409,10 @@ class RidgeModel:
           intercept            1
         """
         return model_summary(self, inference)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the statistics behind that standard errors are computed from."""
+        return {**self.__dict__, "infer": None}
 
     def __repr__(self) -> str:
         """Show the size of the model and of the data behind it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from .._text import counted
 from ..errors import FedRidgeError
 from .inference_frames import se_type
-from .inference_text import coefficient_cells
+from .inference_text import coefficient_cells, goodness_lines
 from .printed_table import plain
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     if model.privacy_ is not None:
         facts["privacy"] = _privacy(model.privacy_)
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
+    inference = inference or _own_inference(model)
     table = _coefficients(model) if inference is None else _tested(model, inference)
     lines = ["Ridge regression", *lines, "", *table]
     return "\n".join([*lines, "", model.scope_] if model.scope_ else lines)
@@ -105,6 +107,19 @@ def _coefficients(model: RidgeModel) -> list[str]:
     return lines
 
 
+def _own_inference(model: RidgeModel) -> Inference | None:
+    """Return the standard errors of the fit, if it has any and they mean something."""
+    if model.infer is None or model.map_fingerprint is not None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they came with the fit
+        try:
+            found: Inference = model.infer()
+        except FedRidgeError:  # private, several rounds, too few rows
+            return None
+    return found
+
+
 def _tested(model: RidgeModel, inference: Inference) -> list[str]:
     """Return the table with standard errors, if it is of the same fit."""
     ours = np.atleast_2d(model.coef_)
@@ -121,4 +136,5 @@ def _tested(model: RidgeModel, inference: Inference) -> list[str]:
         errors = f"standard errors: {se_type(each)}"
         lines += [f"  {each.targets[0]} ({errors})"]
         lines += [f"  {line}" for line in plain(*coefficient_cells(each)).splitlines()]
+        lines += ["", *(f"  {line}" for line in goodness_lines(each))]
     return [*lines, "", *(f"  {note}" for note in inference.notes)]

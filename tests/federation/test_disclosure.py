@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,15 @@ from fedridge_flwr.federation.requests import (
     AskOpening,
     AskProduct,
     AskRelease,
+    AskResiduals,
     AskStatistics,
 )
 from fedridge_flwr.federation.respond import Guards, respond
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion
+from fedridge_flwr.regression.least_squares import least_squares
 from fedridge_flwr.regression.leave_client_out import HeldOut
+from fedridge_flwr.regression.residual_moments import ResidualProbe
 
 D = 3
 rng = np.random.default_rng(0)
@@ -50,6 +54,7 @@ X = rng.normal(size=(40, D))
 Y = X.sum(axis=1) + rng.normal(size=40)
 PRIVACY = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=3.0, y_bound=5.0)
 MODEL = solve(SufficientStatistics.from_data(X, Y), alpha=1.0)
+PROBE = ResidualProbe.of(least_squares(SufficientStatistics.from_data(X, Y)), "HC3")
 MODELS = HeldOut(coef=np.ones((2, 1, D)), intercept=np.zeros((2, 1)))
 
 
@@ -64,7 +69,12 @@ EXACT = {
     "product": AskProduct(np.ones((D, 1))),
     "evaluation": AskEvaluation(MODEL),
     "losses": AskLosses(MODELS),
+    "residuals": AskResiduals(ResidualProbe(np.ones((1, D)), np.zeros(1))),
 }
+
+
+def of_any_request(policy: SitePolicy) -> SitePolicy:
+    return replace(policy, requests=REQUESTS)
 
 
 def answer(request: Any, policy: SitePolicy, data: Any = (X, Y, None)) -> Any:
@@ -229,6 +239,7 @@ def test_every_task_can_be_declined(task: str) -> None:
         (AskStatistics(feature_map=PolynomialMap(2)), ["statistics"]),
         (AskEvaluation(MODEL, feature_map=PolynomialMap(2)), ["evaluation"]),
         (AskOpening("auto"), ["rounds"]),
+        (AskResiduals(PROBE), ["residuals"]),
         (release(), ["statistics"]),
     ],
 )
@@ -290,9 +301,9 @@ BY_ROWS = {
 @pytest.mark.parametrize("task", EXACT)
 def test_rules_about_rows_hold_for_every_task(rule: str, task: str) -> None:
     policy, data = BY_ROWS[rule]
-    assert answer(EXACT[task], SitePolicy(), data) is not None
+    assert answer(EXACT[task], of_any_request(SitePolicy()), data) is not None
     with pytest.raises(PolicyError, match=rule.split()[0]):
-        answer(EXACT[task], policy, data)
+        answer(EXACT[task], of_any_request(policy), data)
 
 
 @pytest.mark.parametrize("rule", [name for name in BY_ROWS if "weight" not in name])
@@ -342,6 +353,7 @@ FRAME = pd.DataFrame(X, columns=["age", "bmi", "income"]), pd.Series(Y, name="st
 )
 def test_columns_by_name(task: str, policy: SitePolicy, why: str) -> None:
     request = {**EXACT, "release": release()}[task]
+    policy = of_any_request(policy)
     with pytest.raises(PolicyError, match=why):
         answer(request, policy, (*FRAME, None))
     with pytest.raises(PolicyError, match="no column names"):
@@ -349,7 +361,7 @@ def test_columns_by_name(task: str, policy: SitePolicy, why: str) -> None:
     fine = SitePolicy(
         allowed_columns=["age", "bmi", "income", "stay"], forbidden_columns=["name"]
     )
-    assert answer(request, fine, (*FRAME, None)) is not None
+    assert answer(request, of_any_request(fine), (*FRAME, None)) is not None
 
 
 def test_rows_of_a_table_are_judged_by_their_table() -> None:
@@ -536,8 +548,9 @@ def test_site_policy_must_be_one() -> None:
         client.fit([], {})
 
 
-def test_a_policy_without_rules_declines_nothing_but_maps() -> None:
+def test_a_policy_without_rules_declines_nothing_but_maps_and_residuals() -> None:
     rows = check_rows(X, Y)
     assert not list(SitePolicy().reasons_by_rows(rows, rows))
     for request in (*EXACT.values(), release()):
-        assert not list(SitePolicy().reasons_by_request(request))
+        declined = bool(list(SitePolicy().reasons_by_request(request)))
+        assert declined is (request.task == "residuals")

@@ -1,4 +1,4 @@
-"""Three attacks of a curious server: they succeed, unless the site has a policy.
+"""Four attacks of a curious server: they succeed, unless the site has a policy.
 
 A server that follows the protocol to the letter reads one patient out of exact
 statistics. Everything here goes through messages; the attacker sees no more than they
@@ -17,6 +17,7 @@ import pytest
 from fakes import InProcessGrid, node_context
 from flwr.app import Message
 from flwr.clientapp import ClientApp
+from scipy.linalg import eigh, orth
 
 from fedridge_flwr import (
     FedRidge,
@@ -30,8 +31,14 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.data.local_table import RowOrigin
-from fedridge_flwr.federation.requests import AskEvaluation, AskStatistics
+from fedridge_flwr.federation.requests import (
+    AskEvaluation,
+    AskResiduals,
+    AskStatistics,
+)
 from fedridge_flwr.federation.respond import Guards, respond
+from fedridge_flwr.regression import ResidualMoments
+from fedridge_flwr.regression.residual_moments import ResidualProbe
 
 rng = np.random.default_rng(7)
 N = 60
@@ -305,3 +312,37 @@ def test_a_rare_combination_by_a_feature_map() -> None:
     ):
         on = Hospital(policy)
         on.assert_declined(lambda on=on: on.asked(X, STAY, **settings))
+
+
+# ---- (d) rows from squared residuals -------------------------------------------------
+
+
+def attack_residuals(stats: SufficientStatistics, moments: ResidualMoments) -> Any:
+    """Of no more rows Z than columns, Z'Z and Z'DZ have one common diagonal form."""
+    means, n = stats.feature_means, stats.total_weight
+    gram = np.block(
+        [[n * np.eye(1), n * means[None]], [n * means[:, None], stats.gram]]
+    )
+    (weighted,) = moments.about(np.zeros(means.size)).matrices
+    basis = orth(gram)
+    vectors = eigh(basis.T @ weighted @ basis, basis.T @ gram @ basis)[1]
+    rows = np.linalg.inv(vectors) @ basis.T
+    return rows[:, 1:] / rows[:, :1]  # the column of ones tells the sign
+
+
+def test_rows_from_squared_residuals() -> None:
+    chosen = [3, 8, SECRET]
+    X, y = np.column_stack([AGE, BMI])[chosen], STAY[chosen]
+    probe = ResidualProbe(np.array([[0.1, 0.0]]), np.zeros(1))
+    answer: Any = respond(AskResiduals(probe), lambda: (X, y, None), Guards())
+    arrays = list(answer.arrays.values())
+    seen = attack_residuals(
+        SufficientStatistics.from_data(X, y),
+        ResidualMoments.from_arrays(arrays, answer.count, probe),
+    )
+    seen, rows = (Z[np.argsort(Z[:, 0])] for Z in (seen, X))
+    np.testing.assert_allclose(seen, rows, rtol=1e-6)
+    for policy in (SitePolicy(), SitePolicy.preset(3)):
+        guards = Guards(policies=(policy,))
+        with pytest.raises(PolicyError, match='"residuals" is not among'):
+            respond(AskResiduals(probe), lambda: (X, y, None), guards)

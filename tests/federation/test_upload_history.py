@@ -27,11 +27,13 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.local_table import RowOrigin
 from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.federation.disclosure import REQUESTS as ALL_REQUESTS
 from fedridge_flwr.federation.requests import (
     AskColumns,
     AskEvaluation,
     AskOpening,
     AskProduct,
+    AskResiduals,
     AskStatistics,
 )
 from fedridge_flwr.federation.respond import Guards, respond
@@ -41,6 +43,7 @@ from fedridge_flwr.federation.upload_history import (
     blocks_of,
     hash_rows,
 )
+from fedridge_flwr.regression.residual_moments import ResidualProbe
 
 KEY = b"k" * 32
 rng = np.random.default_rng(0)
@@ -49,7 +52,7 @@ K = 5
 
 
 def upload(folder: Path, data: Any, request: Any = None) -> Any:
-    policy = SitePolicy(min_row_difference=K, state=folder)
+    policy = SitePolicy(min_row_difference=K, state=folder, requests=ALL_REQUESTS)
     guards = Guards(policies=(policy,))
     return respond(request or AskStatistics(), lambda: data, guards)
 
@@ -160,6 +163,7 @@ REQUESTS = {
     "columns": AskColumns(),
     "opening": AskOpening("refine"),
     "product": AskProduct(np.ones((3, 1))),
+    "residuals": AskResiduals(ResidualProbe(np.ones((1, 3)), np.zeros(1))),
     "float32": AskStatistics("float32"),
     "evaluation": AskEvaluation(solve(SufficientStatistics.from_data(X, Y), alpha=1.0)),
 }

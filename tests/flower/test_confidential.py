@@ -116,6 +116,9 @@ MODES: dict[str, dict[str, Any]] = {
     "server": {"alphas": [0.1, 1.0], "cv": "server"},
     "clients": {"alphas": [0.1, 1.0], "cv": "clients"},
     "gcv": {"alphas": "auto", "cv": "gcv"},
+    "by site": {"standard_errors": "CR1"},
+    "robust": {"standard_errors": "HC0"},
+    "leverages": {"standard_errors": "HC3"},
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
-from real_data import Rows, by_client, diabetes, exam, heart, parkinsons
+from real_data import Rows, by_client, diabetes, exam, heart, of_full_rank
 
 from fedridge_flwr import (
     FedRidgeError,
@@ -29,17 +29,6 @@ from fedridge_flwr import (
 )
 
 ILL = pytest.mark.filterwarnings("ignore::fedridge_flwr.IllConditionedWarning")
-
-
-def of_full_rank(shared_data: Any) -> Rows:
-    """Return parkinsons without two columns that are three times other ones.
-
-    Jitter:DDP and Shimmer:DDA differ from them only by rounding. With both, statsmodels
-    itself is off by 1.5e-6 and co-moments by 1.5e-7 (against 80-bit arithmetic), and
-    not by the same on every processor.
-    """
-    X, y, groups = parkinsons(shared_data)
-    return np.delete(X, [7, 13], axis=1), y, groups
 
 
 REAL = {"diabetes": diabetes, "heart": heart, "parkinsons": of_full_rank, "exam": exam}
@@ -82,6 +71,7 @@ def assert_same(found: Inference, wanted: Any, rtol: float = 1e-8) -> None:
         value = getattr(found, ours)
         assert value == pytest.approx(getattr(wanted, theirs), rel=rtol), ours
     assert found.sigma**2 == pytest.approx(wanted.scale, rel=rtol)
+    assert found.rss == pytest.approx(wanted.scale * wanted.df_resid, rel=rtol)
     size = np.outer(wanted.bse, wanted.bse)
     assert (np.abs(found.covariance_matrix - wanted.cov_params()) / size).max() < rtol
 

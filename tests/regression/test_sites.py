@@ -263,10 +263,12 @@ def test_influence_equals_fits_without_the_site(alpha: float) -> None:
         assert found.fit[site, "mean_residual"] == pytest.approx(e[own].mean())
         spread = np.sqrt((e[own] ** 2).mean())
         assert found.fit[site, "residual_sd"] == pytest.approx(spread)
+        assert found.fit[site, "r2"] == pytest.approx(1 - spread**2 / y[own].var())
         share = np.trace(hat[np.ix_(own, own)]) / np.trace(hat)
         assert found.fit[site, "leverage"] == pytest.approx(share)
         assert found.fit[site, "cook"] == pytest.approx(change @ metric @ change / 3)
-    assert found.fit.values[:, 3].sum() == pytest.approx(1.0)
+    shares = [found.fit[site, "leverage"] for site in parts]
+    assert sum(shares) == pytest.approx(1.0)
 
 
 def test_a_site_that_the_model_cannot_do_without() -> None:

@@ -23,6 +23,7 @@ from .report_text import (
 )
 from .site_facts import SiteFacts
 from .site_text import change_text
+from .tested_coefficients import standard_error_tables
 
 if TYPE_CHECKING:
     from ..report import FitReport
@@ -86,6 +87,7 @@ def report_page(
     body = [
         _headline(model, report, title, question),
         _section("Coefficients", _coefficients(model, report, panels)),
+        _section("Standard errors", standard_error_tables(report.standard_errors)),
         _section("Sites", _sites(report, panels)),
         _section("Left out", _left_out(report)),
         _section("Missing values", _missing(report)),
@@ -315,6 +317,7 @@ def _left_out(report: FitReport) -> Iterable[Markup]:
         ),
         ("Not in the choice of alpha", report.selection_failures),
         ("Did not evaluate", report.evaluation_failures),
+        ("Did not send residuals", report.residual_failures),
     ):
         if clients:
             rows = [

@@ -71,6 +71,7 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
         ("left out", report.failures),
         ("not in the choice of alpha", report.selection_failures),
         ("did not evaluate", report.evaluation_failures),
+        ("no residuals, so no robust standard errors", report.residual_failures),
     ):
         lines += _failure_lines(title, report.named(clients))
     for title, some in (

@@ -25,6 +25,7 @@ from ...federation.requests import (
     AskOpening,
     AskProduct,
     AskRelease,
+    AskResiduals,
     AskStatistics,
     AskTable,
     Losses,
@@ -33,6 +34,7 @@ from ...federation.requests import (
 from ...multiround import Opening
 from ...privacy.noisy_statistics import PrivateStatistics
 from ...regression.evaluation import ErrorMoments, Evaluation
+from ...regression.residual_moments import ResidualMoments
 from ...statistics.encoding import KINDS, decode
 from ...statistics.fixed_point import FixedPointStatistics
 from ...statistics.plain import PlainStatistics
@@ -297,6 +299,14 @@ def _read_table(
     return TableProfile.from_array(arrays[0])
 
 
+def _read_residuals(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> ResidualMoments:
+    if request.task != AskResiduals.task or len(arrays) != 2:
+        raise ProtocolError("sent residual moments, which were not asked for.")
+    return ResidualMoments.from_arrays(arrays, count, request.probe)
+
+
 _READERS: dict[str, Any] = {
     AskTable.task: _read_table,
     "private": _read_release,
@@ -305,6 +315,7 @@ _READERS: dict[str, Any] = {
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,
+    AskResiduals.task: _read_residuals,
 }
 
 

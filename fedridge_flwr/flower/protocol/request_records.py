@@ -30,6 +30,7 @@ from ...federation.requests import (
     AskOpening,
     AskProduct,
     AskRelease,
+    AskResiduals,
     AskStatistics,
     AskTable,
     Limits,
@@ -38,6 +39,7 @@ from ...federation.requests import (
 from ...privacy.curator import ReleaseRequest
 from ...privacy.mechanism import PREFIX, DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
+from ...regression.residual_moments import ResidualProbe
 from ...statistics.float32 import WIRE_DTYPES
 from ..error_text import one_line
 from .array_records import (
@@ -77,6 +79,7 @@ _DTYPE, _MODE, _BYTES, _FEATURES = "wire-dtype", "mode", "max-bytes", "max-featu
 _BY_ROWS, _STATISTICS = "auto-by-rows", "statistics"
 _RELEASE, _INTERCEPT = "release-id", "release-intercept"
 _ROUND, _CLIP = "release-round", "release-clip"
+_POWER = "leverage-power"
 _LARGEST = 1e200
 _LARGEST_COEF = 1e100
 _NO_ARRAYS = Parameters(tensors=[], tensor_type="numpy.ndarray")
@@ -148,6 +151,12 @@ def _write_losses(request: AskLosses) -> Any:
     return {_TASK: _LOSSES}, held_out_arrays(request.models)
 
 
+def _write_residuals(request: AskResiduals) -> Any:
+    probe = request.probe
+    fields = {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task, _POWER: probe.power}
+    return fields, probe.to_arrays()
+
+
 _WRITERS: dict[str, Any] = {
     AskTable.task: _write_table,
     AskStatistics.task: _write_statistics,
@@ -157,6 +166,7 @@ _WRITERS: dict[str, Any] = {
     AskRelease.task: _write_release,
     AskEvaluation.task: _write_evaluation,
     AskLosses.task: _write_losses,
+    AskResiduals.task: _write_residuals,
 }
 
 
@@ -268,6 +278,8 @@ def read_request(
         return AskColumns(**rest)
     if task == AskProduct.task:
         return AskProduct(_read_vectors(arrays), **rest)
+    if task == AskResiduals.task:
+        return AskResiduals(_read_probe(config, arrays), **rest)
     if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
         raise ProtocolError(
             "the server asks for something that this client does not support: install "
@@ -309,6 +321,15 @@ def _read_vectors(arrays: Sequence[NDArray[Any]]) -> Array:
     if not (np.abs(arrays[0]) <= _LARGEST).all():
         raise ProtocolError("the vectors to multiply by are not finite.")
     return arrays[0]
+
+
+def _read_probe(
+    config: Mapping[str, Any], arrays: Sequence[NDArray[Any]]
+) -> ResidualProbe:
+    power = config.get(_POWER)
+    if type(power) is not int or power not in (0, 1, 2):
+        raise ProtocolError("the request does not say which residuals it asks for.")
+    return ResidualProbe.from_arrays(arrays, power)
 
 
 def _read_release(
