@@ -183,7 +183,8 @@ class StrategyBase:
         `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
         `residual_moments_`.
         """
-        if self.model_ and cast("Statistics", self.statistics_).form != "full":
+        model, total = self.model_, cast("Statistics", self.statistics_)
+        if model.privacy_ is not None or total.form != "full":
             raise AttributeError(
                 "there is no inference_: standard errors need full statistics without "
                 "noise."
