@@ -10,7 +10,7 @@ from typing import Any
 
 from .._text import human_bytes
 from ..errors import IncompleteFitError
-from ..regression.diagnostics import spectrum
+from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
 from .multiround_fit import multiround
@@ -244,8 +244,9 @@ class FitRun:
             settings=_told(self.settings),
             residual_failures=dict(result.residual_failures),
             compare=partial(compare_sites, result, gathered.table.parts),
-            infer=partial(infer_result, self.settings, result),
         )
+        if total.n_features <= LARGEST_SPECTRUM:
+            self.report.infer = partial(infer_result, self.settings, result)
         if model is not None:
             model.infer = self.report.infer
         if failures and model is not None:

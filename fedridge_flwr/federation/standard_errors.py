@@ -8,6 +8,7 @@ would be those of another fit.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 from ..errors import FedRidgeError, StatisticsError
@@ -34,7 +35,9 @@ def ask_residuals(settings: FitSettings, result: FitResult) -> Fit:
     if model is None or total.form != "full":
         return result
     try:
-        fit = least_squares(total, model.alpha_, **settings.options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the fit has warned already
+            fit = least_squares(total, model.alpha_, **settings.options)
         fit.check_freedom()
     except FedRidgeError as error:
         return replace(result, no_residuals=str(error))

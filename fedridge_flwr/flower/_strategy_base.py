@@ -28,6 +28,7 @@ from ..regression.evaluation import ErrorMoments, Evaluation, pool
 from ..regression.inference import Inference
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
+from ..regression.residual_moments import ResidualMoments
 from ..statistics.sufficient import SufficientStatistics
 from .error_text import LONGEST_NAME
 from .exchange import Reply, fedavg_round_bytes
@@ -179,9 +180,11 @@ class StrategyBase:
         """Standard errors, tests and intervals of the model.
 
         They are of the kind that `standard_errors` says. Other kinds are `infer` of
-        `statistics_`, with ``parts`` from `client_statistics_`.
+        `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
+        `residual_moments_`.
         """
-        if self.model_ and cast("Statistics", self.statistics_).form != "full":
+        model, total = self.model_, cast("Statistics", self.statistics_)
+        if model.privacy_ is not None or total.form != "full":
             raise AttributeError(
                 "there is no inference_: standard errors need full statistics without "
                 "noise."
@@ -190,6 +193,18 @@ class StrategyBase:
         if result.no_residuals:
             raise AttributeError(result.no_residuals)
         return infer_result(self._settings, result)
+
+    @property
+    def residual_moments_(self) -> ResidualMoments:
+        """Squared residuals of all clients, with `standard_errors` "HC0" to "HC3"."""
+        result = _fitted(self._run.result)
+        if result.residuals is None:
+            raise AttributeError(
+                result.no_residuals
+                or 'nobody was asked for residuals: use standard_errors="HC3" or the '
+                "like."
+            )
+        return result.residuals
 
     # ---- rounds -----------------------------------------------------------------
 

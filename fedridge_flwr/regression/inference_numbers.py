@@ -121,11 +121,20 @@ def f_test(fit: LeastSquares, centred: Array | None, freedom: float) -> dict[str
 
 
 def wald(distance: Array, covariance: Array) -> float:
-    """Return d' C^-1 d, by the correlations: units cost no digits."""
-    scale = 1.0 / np.sqrt(np.diagonal(covariance))
+    """Return d' C^-1 d, by the correlations: units cost no digits.
+
+    It is NaN where C is singular, as with residuals that are all zero.
+    """
+    variances = np.diagonal(covariance)
+    if not (np.isfinite(covariance).all() and (variances > 0).all()):
+        return math.nan
+    scale = 1.0 / np.sqrt(variances)
     correlation = covariance * np.outer(scale, scale)
     scaled = distance * scale
-    return float(scaled @ np.linalg.solve(correlation, scaled))
+    try:
+        return float(scaled @ np.linalg.solve(correlation, scaled))
+    except np.linalg.LinAlgError:
+        return math.nan
 
 
 def notes_of(fit: LeastSquares, covariance: str) -> tuple[str, ...]:

@@ -145,9 +145,9 @@ class ResidualMoments:
     ... )
     >>> moments = sum(others, start=first)
     >>> infer(stats).se.round(3)
-    array([0.199, 0.215, 0.209])
+    array([0.239, 0.244, 0.252])
     >>> infer(stats, covariance="HC3", residuals=moments).se.round(3)
-    array([0.204, 0.251, 0.325])
+    array([0.245, 0.223, 0.419])
     """
 
     matrices: Array

@@ -68,10 +68,13 @@ def test_the_choice_of_alpha_is_named() -> None:
     assert fitted.selection_.describe() in fitted.inference_.summary()
 
 
-def test_the_summary_of_a_model_shows_it_if_it_is_given() -> None:
+def test_the_summary_of_a_model_shows_it() -> None:
+    """That of a fit has its own; a model by itself shows what is given."""
     fitted = fit(FedRidge(alpha=0.5), InProcessGrid.of_app(message_app(), K))
-    model = fitted.model_
+    model = solve(fitted.statistics_, 0.5)
     plain, tested = model.summary(), model.summary(fitted.inference_)
+    assert fitted.model_.summary() == fitted.model_.summary(fitted.inference_)
+    assert fitted.model_.summary() == tested
     assert "std err" not in plain
     assert plain.splitlines()[:6] == tested.splitlines()[:6]
     assert "y (standard errors: classical)" in tested

@@ -103,7 +103,7 @@ def test_weights_equal_wls_also_by_the_t_distribution(kind: str, strategy: Any) 
     again = infer(
         fitted.statistics_,
         covariance=kind,
-        residuals=fitted._run.result.residuals,
+        residuals=fitted.residual_moments_,
         use_t=True,
     )
     assert_same(again, model.fit(cov_type=kind, use_t=True))
@@ -311,8 +311,11 @@ def test_the_older_driver_with_one_round_has_the_model_only() -> None:
     given = LegacyFedRidge(alpha=0.0, standard_errors="HC1")
     fitted = fit(given, grid_of(some_rows, 3))
     assert fitted.model_.n_rows_ == 90
-    with pytest.raises(AttributeError, match="num_rounds=2"):
-        _ = fitted.inference_
+    for name in ("inference_", "residual_moments_"):
+        with pytest.raises(AttributeError, match="num_rounds=2"):
+            getattr(fitted, name)
+    with pytest.raises(AttributeError, match="nobody was asked for residuals"):
+        _ = fit(FedRidge(), grid_of(some_rows, 3)).residual_moments_
 
 
 @APIS

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -293,6 +294,22 @@ def test_a_process_that_is_no_actor_is_left_alone() -> None:
     before = threadpool_info()
     assert keep_to_own_cores() is None
     assert threadpool_info() == before
+
+
+def test_robust_standard_errors_through_the_simulation(
+    simulation: SharedSimulation,
+) -> None:
+    found: dict[str, Any] = {}
+
+    def main(grid: Grid) -> None:
+        strategy = FedRidge(0.0, standard_errors="HC3", min_available_nodes=5)
+        strategy.start(grid)
+        found["strategy"] = strategy
+
+    simulation.run(main, message_client(), 5)
+    X, y = load_diabetes(return_X_y=True)
+    wanted = sm.OLS(y, sm.add_constant(X)).fit(cov_type="HC3")
+    np.testing.assert_allclose(found["strategy"].inference_.se, wanted.bse, rtol=1e-8)
 
 
 @pytest.mark.parametrize("rounds", [1, 4])

@@ -228,6 +228,21 @@ def test_what_infer_refuses() -> None:
         moments_of(rows, "HC9")
 
 
+@pytest.mark.filterwarnings("ignore::fedridge_flwr.IllConditionedWarning")
+@pytest.mark.parametrize("kind", ["HC0", "HC3"])
+def test_residuals_that_are_zero_have_no_f_test(kind: str) -> None:
+    X, y, _ = rows_of()
+    stats = SufficientStatistics.from_data(X, y)
+    none = moments_of((X, y), kind)
+    for value in (0.0, np.inf):
+        spoilt = ResidualMoments(
+            np.full_like(none.matrices, value), none.centre, none.count, none.probe
+        )
+        found = infer(stats, covariance=kind, residuals=spoilt)
+        assert np.isnan(found.f)
+        assert isinstance(found.summary(), str)
+
+
 def test_rows_that_overflow_or_stand_alone() -> None:
     X, y, _ = rows_of()
     probe = probe_of((X, y), "HC0")

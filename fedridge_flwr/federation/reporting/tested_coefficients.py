@@ -19,6 +19,7 @@ from ...regression.inference_text import title_of
 from ...regression.printed_table import p_text
 from .markup import Markup, facts, table, tag
 
+_UNSOLVED = (FedRidgeError, ArithmeticError, ValueError)
 _TARGETS, _TERMS = 3, 500
 _LARGE = ("means", "centred_covariance")
 _BY_TERM = ("coefficients", "se", "t", "p")
@@ -66,7 +67,7 @@ def standard_errors_of(infer: Callable[[], Inference] | None) -> StandardErrors:
         warnings.simplefilter("ignore")  # what they say is in the notes
         try:
             return StandardErrors(infer())
-        except FedRidgeError as error:
+        except _UNSOLVED as error:
             return StandardErrors(not_known=str(error))
 
 
