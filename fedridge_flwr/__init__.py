@@ -53,6 +53,7 @@ from .regression.model import RidgeModel
 from .regression.solve import solve, solve_path
 from .statistics.plain import PlainStatistics
 from .statistics.sufficient import SufficientStatistics
+from .statistics.triangular import TriangularStatistics
 
 if TYPE_CHECKING:
     from .flower import (
@@ -104,6 +105,7 @@ __all__ = [
     "TableFile",
     "TableFormula",
     "TableOptions",
+    "TriangularStatistics",
     "UnlikeScalesWarning",
     "infer",
     "read_table",

@@ -16,6 +16,7 @@ from ..data.schema import Schema
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..linalg.blas import one_blas_thread
+from ..statistics.encoding import EXACT_FORMS, FORMS
 from ..statistics.plain import PlainStatistics
 from .columns import Agreement, agree_on_columns, reason_to_refuse
 from .settings import FitSettings
@@ -31,6 +32,11 @@ _REFUSED = {
         "of alpha cannot be computed; use RidgeClient or ridge_client_app, or "
         "fit_intercept=False"
     ),
+    "full": (
+        'sent moments although the server asked for statistics="{asked}"; install the '
+        'same fedridge-flwr on both sides, or use statistics="moments"'
+    ),
+    "other": 'sent statistics="{sent}", which was not asked for',
     "rounded": (
         "sent float32, which was not asked for and would make the model less exact for "
         'all; ask for it with wire_dtype="float32"'
@@ -131,7 +137,7 @@ class Contribution(Protocol):
     """What a client's answer must have in order to be added up."""
 
     form: str
-    """"full", "plain", "private" or "opening"."""
+    """"full", "triangular", "plain", "private" or "opening"."""
     schema: Schema
     count: Any
     """Number of rows; noisy or None in a private release."""
@@ -241,7 +247,7 @@ class Aggregate(Answers):
         settings = self.settings
         if settings.keeps_parts or part.form == "opening":
             self.parts[client] = part
-        elif settings.keep_bytes and part.form == "full":
+        elif settings.keep_bytes and part.form in EXACT_FORMS:
             self._kept_bytes += part.nbytes
             if self._kept_bytes <= settings.keep_bytes:
                 self.parts[client] = part
@@ -346,6 +352,9 @@ class Aggregate(Answers):
             return _REFUSED["private" if settings.privacy is None else "exact"]
         if part.form == "plain" and not settings.accepts_plain:
             return _REFUSED["plain"]
+        if part.form in EXACT_FORMS and part.form != FORMS[settings.statistics]:
+            why = _REFUSED["full" if part.form == "full" else "other"]
+            return why.format(asked=settings.statistics, sent=part.form)
         if part.rounding and settings.wire_dtype != "float32":
             return _REFUSED["rounded"]
         if settings.schema is None:

@@ -14,8 +14,8 @@ from ..regression.alpha_selection import (
     warn_edge,
 )
 from ..regression.leave_client_out import ClampedLossWarning, held_out_models
+from ..regression.normal_equations import Exact
 from ..regression.solve import solve
-from ..statistics.sufficient import SufficientStatistics
 from .aggregate import Answers
 from .gather import Gathered, gather
 from .requests import AskLosses, AskStatistics
@@ -29,7 +29,8 @@ _UNSOLVED = (FedRidgeError, ArithmeticError, ValueError)
 
 def one_shot(settings: FitSettings) -> Fit:
     """Ask for all statistics at once, add them up, choose alpha, solve."""
-    gathered = yield from gather(settings, AskStatistics(settings.wire_dtype))
+    request = AskStatistics(settings.wire_dtype, settings.statistics)
+    gathered = yield from gather(settings, request)
     return (yield from solve_gathered(settings, gathered))
 
 
@@ -135,9 +136,7 @@ def _grid_by_server(settings: FitSettings, gathered: Gathered) -> Array:
     return found.alphas
 
 
-def _gcv_choice(
-    total: SufficientStatistics, candidates: Array, options: dict[str, Any]
-) -> float:
+def _gcv_choice(total: Exact, candidates: Array, options: dict[str, Any]) -> float:
     try:
         scores = gcv_scores(total, candidates, **options)
     except FedRidgeError:

@@ -104,6 +104,7 @@ class AskStatistics(Request):
     """The sufficient statistics of all rows: everything at once."""
 
     wire_dtype: str = "float64"
+    statistics: str = "moments"
 
     task: ClassVar[str] = "statistics"
 

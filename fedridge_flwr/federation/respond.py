@@ -16,7 +16,7 @@ from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator
 from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
-from ..statistics.encoding import encode_rows
+from ..statistics.encoding import ENCODERS
 from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
@@ -226,7 +226,7 @@ def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
 
 def _statistics(request: AskStatistics, rows: Rows) -> Answer:
     _check_width(rows)
-    found = encode_rows(rows, request.wire_dtype)
+    found = ENCODERS[request.statistics](rows, request.wire_dtype)
     return Answer(found.kind, found.arrays, rows.n_rows, rows.schema, found.means_low)
 
 

@@ -14,6 +14,7 @@ from ..features import FeatureMap
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas, check_alphas
 from ..regression.model import RidgeModel
+from ..statistics.encoding import STATISTICS
 from ..statistics.float32 import WIRE_DTYPES
 from .requests import MODES, Limits
 from .screening.outliers import SCREENS
@@ -40,6 +41,7 @@ class FitSettings:
     cv: str | None = None
     one_standard_error: bool = False
     wire_dtype: str = "float64"
+    statistics: str = "moments"
     on_model: Callable[[RidgeModel], object] | None = None
     save_model: str | os.PathLike[str] | None = None
     privacy: DifferentialPrivacy | None = None
@@ -95,6 +97,9 @@ class FitSettings:
                 f"{self.tol!r}."
             )
         check_choice("screen", self.screen, SCREENS)
+        check_choice("statistics", self.statistics, STATISTICS)
+        if self.statistics != "moments":
+            check_form_settings(self)
         check_choice("unnamed", self.unnamed, ("refuse", "accept"))
         check_flag("strict", self.strict)
         if isinstance(self.feature_names, str):
@@ -148,7 +153,8 @@ class FitSettings:
             "excludes": excludes,
             "keeps_parts": excludes or choice in ("clients", "server"),
             "keep_bytes": SCREENED_BYTES if screens else 0,
-            "accepts_plain": not any([*options.values(), choice]),
+            "accepts_plain": self.statistics == "moments"
+            and not any([*options.values(), choice]),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -178,6 +184,26 @@ def check_formula_settings(settings: FitSettings, formula: TableFormula) -> None
         object.__setattr__(settings, "fit_intercept", False)
     if settings.privacy is not None:
         Coding.public(formula)
+
+
+def check_form_settings(settings: FitSettings) -> None:
+    """Refuse what cannot be had of statistics in another form than moments."""
+    form = f'statistics="{settings.statistics}"'
+    if settings.privacy is not None:
+        raise PrivacyError(
+            f"{form} is not available with privacy: the noise is calibrated to sums, "
+            'and hides more digits than they lose. Use statistics="moments".'
+        )
+    if settings.mode != "oneshot":
+        raise FedRidgeError(
+            f'{form} is for mode="oneshot", got mode="{settings.mode}": rounds send '
+            "products and no statistics."
+        )
+    if settings.wire_dtype != "float64":
+        raise FedRidgeError(
+            f'{form} is sent as wire_dtype="float64": float32 would leave fewer digits '
+            "than moments have."
+        )
 
 
 def check_rounds_settings(settings: FitSettings) -> None:

@@ -126,6 +126,13 @@ def wald(distance: Array, covariance: Array) -> float:
     return float(scaled @ np.linalg.solve(correlation, scaled))
 
 
+def cancellation_remedy(fit: LeastSquares) -> str:
+    """Return what keeps the digits of a small residual sum of squares."""
+    if fit.rows is not None:
+        return "the fit is exact to rounding"
+    return "the triangular form of the statistics does not lose them"
+
+
 def notes_of(fit: LeastSquares, *, robust: bool) -> tuple[str, ...]:
     """Return what is assumed, and what the numbers leave out."""
     stats = fit.stats
@@ -148,7 +155,7 @@ def notes_of(fit: LeastSquares, *, robust: bool) -> tuple[str, ...]:
     if fit.digits_lost >= _WORTH_TELLING:
         notes.append(
             f"The residual sum of squares lost {fit.digits_lost:.0f} of 16 digits to "
-            "cancellation; the triangular form of the statistics does not lose them."
+            f"cancellation; {cancellation_remedy(fit)}."
         )
     if stats.rounding:
         notes.append("Statistics came as float32: six or seven digits at most.")

@@ -18,9 +18,8 @@ from fedridge_flwr.multiround import product_checks as answers
 from fedridge_flwr.privacy import ledger_file
 from fedridge_flwr.privacy import noisy_statistics as private
 from fedridge_flwr.statistics import float32 as compact
-from fedridge_flwr.statistics import plain
+from fedridge_flwr.statistics import plain, trapezoid
 from fedridge_flwr.statistics import sufficient as statistics
-from fedridge_flwr.statistics import triangular as trapezoid
 from fedridge_flwr.statistics import validity as plausible
 
 Plant = Callable[[pytest.MonkeyPatch], None]

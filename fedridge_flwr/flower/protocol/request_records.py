@@ -37,6 +37,7 @@ from ...federation.requests import (
 from ...privacy.curator import ReleaseRequest
 from ...privacy.mechanism import PREFIX, DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
+from ...statistics.encoding import STATISTICS
 from ...statistics.float32 import WIRE_DTYPES
 from ..error_text import one_line
 from .array_records import (
@@ -73,7 +74,7 @@ NAMED = {"feature-hash", "feature-names", "target-hash", "target-names"}
 
 _TASK, _LOSSES = "fedridge-task", "held-out-losses"
 _DTYPE, _MODE, _BYTES, _FEATURES = "wire-dtype", "mode", "max-bytes", "max-features"
-_BY_ROWS = "auto-by-rows"
+_BY_ROWS, _FORM = "auto-by-rows", "statistics"
 _RELEASE, _INTERCEPT = "release-id", "release-intercept"
 _ROUND, _CLIP = "release-round", "release-clip"
 _LARGEST = 1e200
@@ -102,8 +103,9 @@ def _write_table(request: AskTable) -> Any:
 
 
 def _write_statistics(request: AskStatistics) -> Any:
-    dtype = request.wire_dtype
-    return ({} if dtype == "float64" else {_DTYPE: dtype}), {}
+    dtype, form = request.wire_dtype, request.statistics
+    fields = {} if dtype == "float64" else {_DTYPE: dtype}
+    return (fields if form == "moments" else {**fields, _FORM: form}), {}
 
 
 def _write_columns(request: AskColumns) -> Any:
@@ -256,7 +258,7 @@ def read_request(
         return AskRelease(_read_release(config, arrays), **rest)
     task = config.get(_TASK)
     if task is None:
-        return AskStatistics(_read_dtype(config), **rest)
+        return AskStatistics(_read_dtype(config), _read_form(config), **rest)
     if task == AskTable.task:
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
@@ -295,6 +297,17 @@ def _read_dtype(config: Mapping[str, Any]) -> str:
             "sides."
         )
     return str(dtype)
+
+
+def _read_form(config: Mapping[str, Any]) -> str:
+    form = config.get(_FORM, "moments")
+    if not isinstance(form, str) or form not in STATISTICS:
+        raise ProtocolError(
+            f"the server wants statistics in the form {one_line(repr(form))}, this "
+            f"client can send {' and '.join(STATISTICS)}: install the same "
+            "fedridge-flwr on both sides."
+        )
+    return form
 
 
 def _read_vectors(arrays: Sequence[NDArray[Any]]) -> Array:

@@ -35,7 +35,7 @@ from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.flower.exchange import array_lengths, message_bytes
 from fedridge_flwr.linalg.packed import packed_length
 from fedridge_flwr.statistics.encoding import KINDS, decode, encode, encode_rows
-from fedridge_flwr.statistics.triangular import (
+from fedridge_flwr.statistics.trapezoid import (
     FACTOR_ROUNDING,
     WIDEST,
     factor_bytes,
