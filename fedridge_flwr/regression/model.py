@@ -59,6 +59,8 @@ class RidgeModel:
         Number of raw columns, where there is a map.
     map_fingerprint : str, optional
         Fingerprint of the map of the fit; a map that has another one is refused.
+    form : {"moments", "triangular"}
+        Form of the statistics.
 
     Attributes
     ----------
@@ -94,6 +96,8 @@ class RidgeModel:
         How many clients and rows are in the model, if some were left out.
     coding : Coding or None
         How the columns of a table become features, where there was a formula.
+    form : str
+        Form of the statistics it was solved from: "moments" or "triangular".
 
     Examples
     --------
@@ -129,19 +133,15 @@ class RidgeModel:
         map_fingerprint: str | None = None,
         scope: str = "",
         coding: Coding | None = None,
+        form: str = "moments",
     ) -> None:
-        self.coef_ = coef
-        self.intercept_ = intercept
-        self.alpha_ = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.n_rows_ = n_rows
-        self.n_clients_ = n_clients
-        self.condition_ = condition
-        self.r2_ = r2
-        self.alpha_chosen_by = alpha_chosen_by
+        self.coef_, self.intercept_ = coef, intercept
+        self.alpha_, self.alpha_chosen_by = alpha, alpha_chosen_by
+        self.fit_intercept, self.standardize = fit_intercept, standardize
+        self.n_rows_, self.n_clients_ = n_rows, n_clients
+        self.condition_, self.r2_ = condition, r2
         self.privacy_ = privacy
-        self.scope_, self.coding = scope, coding
+        self.scope_, self.coding, self.form = scope, coding, form
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint

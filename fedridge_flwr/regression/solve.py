@@ -359,6 +359,7 @@ def _model(
         n_clients=stats.n_clients,
         condition=condition,
         r2=equations.r2(solution),
+        form="moments" if equations.factor is None else "triangular",
     )
 
 

@@ -327,12 +327,7 @@ class TriangularStatistics(HasSchema):
         packed = check_numbers(array, np.float64, size, "triangular statistics")
         weight, means = float(packed[0]), packed[1 : 1 + width].copy()
         count = check_count(count, weight)
-        height = check_height(size - 1 - width, width, count)
-        if height > max(count - 1, 0):
-            raise StatisticsError(
-                f"a factor of {height} rows, where {counted(count, 'row')} less their "
-                f"mean leave {max(count - 1, 0)} at most."
-            )
+        height = _check_height(size - 1 - width, width, count)
         factor = np.zeros((height, width))
         factor[trapezoid_places(height, width)] = packed[1 + width :]
         check_weight(count, weight, moments=bool(factor.any() or means.any()))
@@ -341,6 +336,17 @@ class TriangularStatistics(HasSchema):
             raw = squares + weight * means**2
         check_diagonal(squares, raw, "variances")
         return cls(count, weight, means, factor, schema)
+
+
+def _check_height(size: int, width: int, count: int) -> int:
+    """Return how many rows R has; n rows less their mean have rank n - 1 at most."""
+    height = check_height(size, width, count)
+    if height > max(count - 1, 0):
+        raise StatisticsError(
+            f"a factor of {height} rows, where {counted(count, 'row')} less their mean "
+            f"leave {max(count - 1, 0)} at most."
+        )
+    return height
 
 
 def _blocks(rows: Rows) -> Iterator[tuple[Array, Array | None]]:

@@ -29,6 +29,7 @@ def against(kind: str, found: Any, draft: Any) -> str | None:
 def _of_type(name: str) -> Any:
     return {
         "SufficientStatistics": _statistics,
+        "TriangularStatistics": _triangular,
         "PlainStatistics": _plain,
         "Opening": _opening,
         "ndarray": _array,
@@ -128,6 +129,15 @@ def _statistics(stats: Any, draft: Any) -> str | None:
     C += np.triu(C, 1).T
     return _named(stats) or _moments(
         stats.count, stats.total_weight, stats.means, C, stats.rounding
+    )
+
+
+def _triangular(stats: Any, draft: Any) -> str | None:
+    if not np.isfinite(stats.factor).all():
+        return "a factor that is not finite"
+    C = stats.factor.T @ stats.factor
+    return _named(stats) or _moments(
+        stats.count, stats.total_weight, stats.means, C, 0.0
     )
 
 
