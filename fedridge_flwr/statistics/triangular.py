@@ -34,9 +34,9 @@ class TriangularStatistics(HasSchema):
 
     R is that of a QR of the centred rows z = [x y]; the sums of squares themselves,
     which `SufficientStatistics` hold, are never formed. The errors of what follows from
-    R grow with the condition of the rows, and not with its square: of twelve digits
-    that nearly dependent columns cost there, six are left here, and residual sums of
-    squares do not cancel. The law is the same, up to rounding::
+    R grow with the condition of the rows, and not with its square: nearly dependent
+    columns that cost sums twelve digits cost a factor six, and residual sums of squares
+    do not cancel. The law is the same, up to rounding::
 
         from_data(rows A) + from_data(rows B) == from_data(rows A and B)
 
