@@ -10,7 +10,7 @@ CONSTRAINTS ?= constraints.txt
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
   bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
   soak-deployment \
-  record-faults audit fuzz poisoning security readme docs docs-links wheel clean
+  record-faults audit fuzz poisoning security digits readme docs docs-links wheel clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -34,6 +34,7 @@ help:
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
 	@echo "make test-notebooks    execute them all, and change no file"
 	@echo "make constraints       the newest versions into constraints.txt"
+	@echo "make digits     correct digits on NIST's regressions, for make readme"
 	@echo "make readme     put what was measured into README.md and docs/"
 	@echo "make docs       the documentation as a site, in docs/_build/html"
 	@echo "make docs-links the same, and ask every address outside whether it is there"
@@ -153,6 +154,9 @@ notebooks: $(READY)
 
 test-notebooks: $(READY)
 	$(BIN)/python -m pytest notebooks/
+
+digits: $(READY)
+	$(BIN)/python tools/nist_digits.py
 
 readme: $(READY)
 	PYTHONPATH=benchmarks:deployment:tests/support $(BIN)/python tools/documents.py

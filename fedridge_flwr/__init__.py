@@ -54,6 +54,7 @@ from .regression.solve import solve, solve_path
 from .statistics.fixed_point import FixedPointStatistics
 from .statistics.plain import PlainStatistics
 from .statistics.sufficient import SufficientStatistics
+from .statistics.triangular import TriangularStatistics
 
 if TYPE_CHECKING:
     from .flower import (
@@ -106,6 +107,7 @@ __all__ = [
     "TableFile",
     "TableFormula",
     "TableOptions",
+    "TriangularStatistics",
     "UnlikeScalesWarning",
     "infer",
     "read_table",

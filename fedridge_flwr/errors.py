@@ -291,7 +291,8 @@ class IllConditionedWarning(UserWarning):
     Traceback (most recent call last):
     fedridge_flwr.errors.IllConditionedWarning: the system has condition 7.1e+10 \
 after scaling: rounding may move the coefficients by 2e-05 of their size, and \
-predictions by 1e-06 of theirs. Drop nearly dependent columns or raise alpha (now 0).
+predictions by 1e-06 of theirs. Drop nearly dependent columns or raise alpha (now 0), \
+or use statistics="triangular" (TriangularStatistics).
     """
 
 

@@ -257,3 +257,33 @@ def readers_table() -> str:
     heads = ["file", "reader", "CPU seconds", "ratio to the best", "peak memory, MB"]
     shown = ", ".join(f"{name} {number}" for name, number in versions.items())
     return f"{text_table(heads, rows, 2)}\n\nMeasured with {shown}."
+
+
+def nist_table() -> str:
+    """Return the correct digits of NIST's regressions, by method and by number."""
+    kept = json.loads((DEPLOYED / "nist.json").read_text("utf-8"))
+    found = kept["digits"]
+    methods = list(next(iter(found.values())))
+
+    def shown(result: dict[str, Any] | None, number: str) -> str:
+        return "refused" if result is None else f"{result[number]:.1f}"
+
+    first = text_table(
+        ["coefficients", *methods],
+        [
+            [name, *(shown(each[method], "coefficients") for method in methods)]
+            for name, each in found.items()
+        ],
+    )
+    compared = {"triangular, 3 clients": "triangular", "statsmodels": "statsmodels"}
+    numbers = {"se": "standard errors", "sigma": "residual error", "r2": "R²"}
+    pairs = [(method, key) for key in numbers for method in compared]
+    second = text_table(
+        ["", *(f"{numbers[key]}, {compared[method]}" for method, key in pairs)],
+        [
+            [name, *(shown(each[method], key) for method, key in pairs)]
+            for name, each in found.items()
+        ],
+    )
+    versions = ", ".join(f"{name} {text}" for name, text in kept["versions"].items())
+    return f"{first}\n\n{second}\n\nMeasured on {kept['machine']} with {versions}."

@@ -102,6 +102,7 @@ PLACES = [
     Place("privacy", EXPERIMENTS, "docs/explanation/privacy.md", tables.privacy_table),
     Place("modes", EXPERIMENTS, HIGH_DIMENSION, tables.modes_table),
     Place("kernels", EXPERIMENTS, HIGH_DIMENSION, tables.kernels_table),
+    Place("digits", DEPLOYED, "docs/explanation/numerics.md", tables.nist_table),
     Place("scaling", BENCHMARKS, "docs/explanation/scaling.md", tables.scaling_table),
     Place(
         "benchmarks",

@@ -16,6 +16,7 @@ from ..data.schema import Schema
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..linalg.blas import one_blas_thread
+from ..statistics.encoding import EXACT_FORMS, STATISTICS
 from ..statistics.plain import PlainStatistics
 from .columns import Agreement, agree_on_columns, reason_to_refuse
 from .settings import FitSettings
@@ -31,10 +32,9 @@ _REFUSED = {
         "of alpha cannot be computed; use RidgeClient or ridge_client_app, or "
         "fit_intercept=False"
     ),
-    "fixed": "sent fixed-point statistics, which were not asked for",
-    "moments": (
-        'sent floating-point statistics although statistics="fixed" was asked for; '
-        "install the same fedridge-flwr on both sides"
+    "sums": (
+        'sent floating-point sums although the server asked for statistics="{asked}"; '
+        'install the same fedridge-flwr on both sides, or use statistics="moments"'
     ),
     "rounded": (
         "sent float32, which was not asked for and would make the model less exact for "
@@ -136,7 +136,7 @@ class Contribution(Protocol):
     """What a client's answer must have in order to be added up."""
 
     form: str
-    """"full", "fixed", "plain", "private" or "opening"."""
+    """"full", "fixed", "triangular", "plain", "private" or "opening"."""
     schema: Schema
     count: Any
     """Number of rows; noisy or None in a private release."""
@@ -249,7 +249,7 @@ class Aggregate(Answers):
             self._exact[client] = part
         if settings.keeps_parts or part.form == "opening":
             self.parts[client] = part.to_sufficient() if fixed else part
-        elif settings.keep_bytes and (fixed or part.form == "full"):
+        elif settings.keep_bytes and (fixed or part.form in EXACT_FORMS):
             self._kept_bytes += part.nbytes
             if self._kept_bytes <= settings.keep_bytes:
                 self.parts[client] = part.to_sufficient() if fixed else part
@@ -354,8 +354,11 @@ class Aggregate(Answers):
         settings, schema = self.settings, part.schema
         if (part.form == "private") != (settings.privacy is not None):
             return _REFUSED["private" if settings.privacy is None else "exact"]
-        if (part.form == "fixed") != (settings.statistics == "fixed"):
-            return _REFUSED["fixed" if part.form == "fixed" else "moments"]
+        asked = settings.statistics
+        if asked != "moments" and part.form in ("full", "plain"):
+            return _REFUSED["sums"].format(asked=asked)
+        if part.form in STATISTICS and part.form != asked:
+            return f'sent statistics="{part.form}", which was not asked for'
         if part.form == "plain" and not settings.accepts_plain:
             return _REFUSED["plain"]
         if part.rounding and settings.wire_dtype != "float32":

@@ -12,7 +12,7 @@ from ..linalg.packed import packed_length
 from ..linalg.pivoted import trapezoid_length
 from ..multiround.int8 import n_blocks
 from ..multiround.opening import head_length
-from ..statistics.triangular import factor_bytes, fewer_numbers
+from ..statistics.trapezoid import factor_bytes, fewer_numbers
 
 BUDGET = 8_000_000
 """Bytes per client up to which one round is worth more than fewer bytes."""

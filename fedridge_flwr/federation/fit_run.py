@@ -13,6 +13,7 @@ from ..errors import IncompleteFitError
 from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
+from ..regression.summary import recommends_triangular
 from .multiround_fit import multiround
 from .one_shot import one_shot
 from .private_fit import private_one_shot, private_refinement
@@ -282,6 +283,8 @@ class FitRun:
             asked += self._mode_advice(result)
             if exact is not None and model.alpha_ > 0:
                 asked.append(partial(better_scale, exact, **settings.options))
+            if getattr(exact, "form", "") == "full":
+                asked.append(partial(better_form, model))
         return partial(_sentences, asked)
 
     def _mode_advice(self, result: FitResult) -> list[Callable[[], str]]:
@@ -310,6 +313,16 @@ def better_scale(exact: Any, **options: Any) -> str:
     """Return in one sentence why columns should be scaled, if they should."""
     unlike = normal_equations(exact, **options).unlike_scales()
     return f"standardize=True: {unlike}, and one alpha is for all." if unlike else ""
+
+
+def better_form(model: RidgeModel) -> str:
+    """Return in one sentence that sums lose too many digits, if they do."""
+    if not recommends_triangular(model):
+        return ""
+    return (
+        f'statistics="triangular": the system has condition {model.condition_:.0e}, of '
+        "which sums lose the digits and a factor half as many."
+    )
 
 
 def _told(settings: FitSettings) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ..data.schema import Schema
 from ..errors import FedRidgeError, NotEnoughClientsError
 from ..features import FeatureMap
 from ..regression.model import RidgeModel
+from ..statistics.encoding import EXACT_FORMS
 from .aggregate import Aggregate, Answers
 from .columns import Agreement, agree_on_columns, reason_to_refuse
 from .requests import AskColumns, AskTable, Request
@@ -222,7 +223,7 @@ def gather(settings: FitSettings, request: Request) -> Generator[Round, None, Ga
     if found.total is None or len(found.answers.participants) < settings.min_clients:
         raise too_few(found.answers, settings)
     names = settings.feature_names if found.coding is None else found.coding.names
-    if names is not None and found.total.form == "full":
+    if names is not None and found.total.form in EXACT_FORMS:
         found.total = found.total.with_feature_names(names)
     return found
 

@@ -16,8 +16,8 @@ from ..regression.alpha_selection import (
     warn_edge,
 )
 from ..regression.leave_client_out import ClampedLossWarning, held_out_models
+from ..regression.normal_equations import Exact
 from ..regression.solve import solve
-from ..statistics.sufficient import SufficientStatistics
 from .aggregate import Answers
 from .gather import Gathered, gather
 from .requests import AskLosses, AskStatistics
@@ -152,9 +152,7 @@ def _grid_by_server(settings: FitSettings, gathered: Gathered) -> Array:
     return found.alphas
 
 
-def _gcv_choice(
-    total: SufficientStatistics, candidates: Array, options: dict[str, Any]
-) -> float:
+def _gcv_choice(total: Exact, candidates: Array, options: dict[str, Any]) -> float:
     try:
         scores = gcv_scores(total, candidates, **options)
     except FedRidgeError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from .._checks import as_number, check_whole, must_be
 from .._text import human_bytes, text_table
 from ..privacy.accounting import noise_multiplier
-from ..statistics.triangular import fewer_numbers
+from ..statistics.trapezoid import fewer_numbers
 from . import costs
 from .costs import BUDGET, MEMORY
 from .requests import Limits, exact_mode

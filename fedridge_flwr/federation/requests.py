@@ -23,8 +23,6 @@ from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 
 OPENING_MODES = ("refine", "cg", "auto")
 MODES = ("oneshot", *OPENING_MODES)
-STATISTICS = ("moments", "fixed")
-"""Forms in which a client can send its statistics in one shot."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas, check_alphas
 from ..regression.inference import COVARIANCES
 from ..regression.model import RidgeModel
+from ..statistics.encoding import STATISTICS
 from ..statistics.float32 import WIRE_DTYPES
-from .requests import MODES, STATISTICS, Limits
+from .requests import MODES, Limits
 from .screening.outliers import SCREENS
 
 _SMALLEST_TOL = 1e-15
@@ -126,8 +127,8 @@ class FitSettings:
             )
         check_choice("wire_dtype", self.wire_dtype, WIRE_DTYPES)
         check_choice("statistics", self.statistics, STATISTICS)
-        if self.statistics == "fixed":
-            check_fixed_settings(self)
+        if self.statistics != "moments":
+            check_form_settings(self)
         check_whole("the number of valid answers needed", self.min_clients)
         if not isinstance(self.save_model, str | os.PathLike | None):
             raise FedRidgeError(f"save_model must be a path, got {self.save_model!r}.")
@@ -167,8 +168,8 @@ class FitSettings:
             or kind.startswith("CR"),
             "asks_residuals": kind.startswith("HC"),
             "keep_bytes": SCREENED_BYTES if screens else 0,
-            "accepts_plain": not any([*options.values(), choice])
-            and self.statistics == "moments",
+            "accepts_plain": self.statistics == "moments"
+            and not any([*options.values(), choice]),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -226,21 +227,22 @@ def check_rounds_settings(settings: FitSettings) -> None:
         )
 
 
-def check_fixed_settings(settings: FitSettings) -> None:
-    """Refuse what is not the same bits in any order, or no integers at all."""
+def check_form_settings(settings: FitSettings) -> None:
+    """Refuse what has no sums of all rows, or would spoil what their form keeps."""
+    form, mode = settings.statistics, settings.mode
     reasons = {
         "privacy adds its noise to other sums": settings.privacy is not None,
-        f'mode="{settings.mode}" sends no sums of all rows': settings.mode != "oneshot",
-        "integers are not sent as float32": settings.wire_dtype != "float64",
+        f'mode="{mode}" sends no sums of all rows': mode != "oneshot",
+        "float32 has fewer digits than it keeps": settings.wire_dtype != "float64",
         "the feature map takes numbers from the data, whose rounding depends on the "
         "order of clients (give them, as in Standardize(means=[...], scales=[...]))": (
-            settings.map_needs_data
+            form == "fixed" and settings.map_needs_data
         ),
     }
     wrong = [reason for reason, applies in reasons.items() if applies]
     if wrong:
         raise FedRidgeError(
-            f'statistics="fixed" is not available here: {"; ".join(wrong)}. Use '
+            f'statistics="{form}" is not available here: {"; ".join(wrong)}. Use '
             'statistics="moments", or leave that out.'
         )
 

@@ -16,6 +16,7 @@ from ..regression.inference import infer
 from ..regression.inference_result import Inference
 from ..regression.least_squares import least_squares
 from ..regression.residual_moments import POWERS, ResidualProbe
+from ..statistics.encoding import EXACT_FORMS
 from .aggregate import Answers
 from .requests import AskResiduals
 from .round import Fit, FitResult, Round
@@ -32,7 +33,7 @@ _NOT_ASKED = (
 def ask_residuals(settings: FitSettings, result: FitResult) -> Fit:
     """Ask every client in the model for its squared residuals, and add them up."""
     gathered, total, model = result.gathered, result.statistics, result.model
-    if model is None or total.form != "full":
+    if model is None or total.form not in EXACT_FORMS:
         return result
     try:
         with warnings.catch_warnings():
@@ -75,7 +76,7 @@ def infer_result(settings: FitSettings, result: FitResult) -> Inference:
         If there are none, with the reason.
     """
     model, total, kind = result.model, result.statistics, settings.standard_errors
-    if model is None or getattr(total, "form", "") != "full":
+    if model is None or getattr(total, "form", "") not in EXACT_FORMS:
         raise StatisticsError("standard errors need full statistics without noise.")
     if result.no_residuals:
         raise StatisticsError(result.no_residuals)

@@ -27,9 +27,9 @@ from ..regression.alpha_selection import AlphaSelection
 from ..regression.evaluation import ErrorMoments, Evaluation, pool
 from ..regression.inference import Inference
 from ..regression.model import RidgeModel
-from ..regression.normal_equations import Statistics
+from ..regression.normal_equations import Exact, Statistics
 from ..regression.residual_moments import ResidualMoments
-from ..statistics.sufficient import SufficientStatistics
+from ..statistics.encoding import EXACT_FORMS
 from .error_text import LONGEST_NAME
 from .exchange import Reply, fedavg_round_bytes
 from .protocol.answer_records import NAME_KEY, read_answer
@@ -161,14 +161,14 @@ class StrategyBase:
         return _fitted(total)  # type: ignore[no-any-return]
 
     @property
-    def client_statistics_(self) -> dict[str, SufficientStatistics]:
+    def client_statistics_(self) -> dict[str, Exact]:
         """Statistics by client, by name where it has one, where the server kept them.
 
         It does with ``cv="server"`` or "clients", and, up to 32 MB in all, to screen.
         """
         gathered = _fitted(self._run.result).gathered
         parts, wanted = gathered.answers.parts, gathered.answers.participants
-        if any(getattr(parts.get(c), "form", "") != "full" for c in wanted):
+        if any(getattr(parts.get(c), "form", "") not in EXACT_FORMS for c in wanted):
             raise AttributeError(
                 "the server did not keep full statistics of every client, but their "
                 'total only: use alphas=[...] with cv="server", which does.'
@@ -184,7 +184,7 @@ class StrategyBase:
         `residual_moments_`.
         """
         model, total = self.model_, cast("Statistics", self.statistics_)
-        if model.privacy_ is not None or total.form != "full":
+        if model.privacy_ is not None or total.form not in EXACT_FORMS:
             raise AttributeError(
                 "there is no inference_: standard errors need full statistics without "
                 "noise."

@@ -26,13 +26,15 @@ _NEGLIGIBLE = 1e-9
 _NEGLIGIBLE_SQUARED = 1e-13
 
 
-def factor_of_rows(unit: Array) -> tuple[Array, Order]:
+def factor_of_rows(unit: Array, negligible: float = _NEGLIGIBLE) -> tuple[Array, Order]:
     """Return R of a pivoted QR, down to its rank and with a positive diagonal.
 
     Parameters
     ----------
     unit : ndarray of shape (n, p)
         Rows with columns of length one, or zero. They are overwritten.
+    negligible : float
+        Rows of R that begin with less are left out.
     """
     width = unit.shape[1]
     if not len(unit):
@@ -42,7 +44,7 @@ def factor_of_rows(unit: Array) -> tuple[Array, Order]:
             unit, mode="r", pivoting=True, overwrite_a=True, check_finite=False
         )
     diagonal = np.diagonal(factor)
-    rank = int(np.count_nonzero(np.abs(diagonal) > _NEGLIGIBLE))
+    rank = int(np.count_nonzero(np.abs(diagonal) > negligible))
     return factor[:rank] * np.sign(diagonal[:rank, None]), order.astype(np.int32)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from .._checks import check_alpha, must_be
 from .._types import Array
 from ..errors import FedRidgeError, StatisticsError
-from ..statistics.sufficient import SufficientStatistics
-from .normal_equations import FitOptions, normal_equations
+from .normal_equations import Exact, FitOptions, normal_equations
 
 _EQUAL = 1e-6
 _HIDDEN = 1e-13
@@ -60,7 +59,7 @@ def check_alphas(alphas: Any) -> Array:
     return grid
 
 
-def auto_alphas(total: SufficientStatistics, **options: Unpack[FitOptions]) -> Array:
+def auto_alphas(total: Exact, **options: Unpack[FitOptions]) -> Array:
     """Return a logarithmic grid over the spectrum of the Gram matrix.
 
     It reaches from the largest eigenvalue, where even the best determined direction is
@@ -92,7 +91,7 @@ def auto_alphas(total: SufficientStatistics, **options: Unpack[FitOptions]) -> A
     return np.geomspace(smallest, largest, 30)
 
 
-def best_of(scores: Array, total: SufficientStatistics | None = None) -> int:
+def best_of(scores: Array, total: Exact | None = None) -> int:
     """Return the largest alpha, by its place, whose score is the best but for rounding.
 
     Where the curve is flat towards zero, every choice down there is as good, and which
@@ -106,8 +105,11 @@ def best_of(scores: Array, total: SufficientStatistics | None = None) -> int:
     """
     hidden = 0.0
     if total is not None and total.total_weight > 0:
-        spread = np.diagonal(total.centred_target_gram).mean() / total.total_weight
-        hidden = max(_HIDDEN, total.rounding) * float(spread)
+        weight, _, squares = total.scale()
+        spread = float(squares[total.n_features :].mean()) / weight
+        # The square root of a triangular score is right to rounding.
+        own = _HIDDEN**2 if total.form == "triangular" else _HIDDEN
+        hidden = max(own, total.rounding) * spread
     best = float(np.min(scores))
     return int(np.flatnonzero(scores <= best + _EQUAL * abs(best) + hidden)[-1])
 

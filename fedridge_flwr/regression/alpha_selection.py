@@ -20,11 +20,21 @@ from .._checks import check_choice
 from .._text import counted
 from .._types import Array
 from ..errors import FedRidgeError, SingularSystemError, StatisticsError
-from ..statistics.sufficient import SufficientStatistics
 from .alpha_grid import Alphas, auto_alphas, best_of, check_alphas, extended_grid
-from .leave_client_out import held_out_losses, solve_in_penalty_units, squared_errors
+from .leave_client_out import (
+    held_out_losses,
+    solve_in_penalty_units,
+    squared_errors,
+    total_of,
+)
 from .model import RidgeModel
-from .normal_equations import FitOptions, normal_equations, target_squares
+from .normal_equations import (
+    Exact,
+    FitOptions,
+    normal_equations,
+    residual_squares,
+    target_squares,
+)
 from .solve import solve
 
 
@@ -190,7 +200,7 @@ class AlphaSelection:
     @classmethod
     def from_losses(
         cls,
-        total: SufficientStatistics,
+        total: Exact,
         alphas: Array,
         losses: Mapping[str, Array],
         weights: Mapping[str, float],
@@ -269,9 +279,7 @@ class AlphaSelection:
 
 
 def select_alpha(
-    per_client: Mapping[str, SufficientStatistics]
-    | Iterable[SufficientStatistics]
-    | SufficientStatistics,
+    per_client: Mapping[str, Exact] | Iterable[Exact] | Exact,
     alphas: Alphas = "auto",
     *,
     method: str = "loco",
@@ -293,7 +301,7 @@ def select_alpha(
     ----------
     per_client : mapping or iterable of SufficientStatistics, or one of them
         Statistics by client, with names from a mapping and numbers otherwise; for "gcv"
-        the total is enough.
+        the total is enough. From `TriangularStatistics` no loss is lost to rounding.
     alphas : sequence of float or "auto"
         Positive candidates, or a grid over the spectrum of the Gram matrix, which is
         extended where the best one is at its edge.
@@ -345,7 +353,7 @@ def select_alpha(
     10.0
     """
     parts = _named(per_client)
-    total: SufficientStatistics = sum(parts.values())  # type: ignore[assignment]
+    total: Any = total_of(parts)
     options: FitOptions = {"fit_intercept": fit_intercept, "standardize": standardize}
     auto = isinstance(alphas, str) and alphas == "auto"
     grid = auto_alphas(total, **options) if auto else check_alphas(alphas)
@@ -384,9 +392,7 @@ def select_alpha(
     return found
 
 
-def gcv_scores(
-    total: SufficientStatistics, alphas: Array, **options: Unpack[FitOptions]
-) -> Array:
+def gcv_scores(total: Any, alphas: Array, **options: Unpack[FitOptions]) -> Array:
     """Return n RSS / (n - df)² for every alpha, with df the effective parameters.
 
     df is the trace of S (S + alpha I)^-1, and one more for the intercept. n is the
@@ -394,8 +400,13 @@ def gcv_scores(
     scores are the same for weights and alphas that are both c times as large.
     """
     equations = normal_equations(total, **options)
-    matrix, rhs, _ = equations.in_penalty_units()
-    values = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
+    matrix, rhs, unit = equations.in_penalty_units()
+    factor = equations.factor
+    if factor is None:
+        values = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
+    else:
+        rows = factor[:, : unit.size] * unit
+        values = np.linalg.svd(rows, compute_uv=False) ** 2
     shrunk = values[:, None] / (values[:, None] + alphas)
     freedom = shrunk.sum(axis=0) + equations.fit_intercept
     n = total.count
@@ -405,8 +416,11 @@ def gcv_scores(
             f"{alphas[freedom >= n].max():g}: leave out such small candidates."
         )
     solution, _ = solve_in_penalty_units(equations, alphas)
-    squares = target_squares(total, centred=equations.fit_intercept)
-    residual = squared_errors(matrix, rhs, squares, solution, total.rounding)
+    if factor is None:
+        squares = target_squares(total, centred=equations.fit_intercept)
+        residual = squared_errors(matrix, rhs, squares, solution, total.rounding)
+    else:
+        residual = residual_squares(factor, solution * unit[:, None, None])
     residual = residual.mean(axis=1) / (total.total_weight / n)
     scores: Array = n * residual / (n - freedom) ** 2
     return scores
@@ -428,7 +442,7 @@ def warn_edge(found: AlphaSelection, *, auto: bool = False) -> None:
 
 
 def _refitted(
-    total: SufficientStatistics,
+    total: Exact,
     alphas: Array,
     chosen: int,
     options: FitOptions,
@@ -441,7 +455,7 @@ def _refitted(
     return selection
 
 
-def _named(per_client: Any) -> dict[str, SufficientStatistics]:
+def _named(per_client: Any) -> dict[str, Any]:
     if isinstance(per_client, Mapping):
         parts = {str(client): part for client, part in per_client.items()}
     elif isinstance(per_client, Iterable):
@@ -449,11 +463,16 @@ def _named(per_client: Any) -> dict[str, SufficientStatistics]:
     else:
         parts = {"total": per_client}
     for client, part in parts.items():
-        if not isinstance(part, SufficientStatistics):
+        if getattr(part, "form", "") not in ("full", "triangular"):
             raise StatisticsError(
                 f"client {client}: choosing alpha needs SufficientStatistics, got "
                 f"{type(part).__name__}."
             )
     if not parts:
         raise StatisticsError("there are no clients to choose alpha by.")
+    if len({part.form for part in parts.values()}) > 1:
+        raise StatisticsError(
+            "statistics of some clients are triangular and of others not: use "
+            "to_sufficient() of the triangular ones, or TriangularStatistics of all."
+        )
     return parts

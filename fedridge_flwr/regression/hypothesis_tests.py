@@ -12,10 +12,10 @@ from scipy.special import chdtrc, fdtrc
 from .._text import quoted
 from .._types import Array
 from ..errors import FedRidgeError, StatisticsError
-from ..statistics.sufficient import SufficientStatistics
 from .inference_numbers import wald
 from .inference_result import Inference
 from .least_squares import least_squares
+from .normal_equations import Exact
 from .printed_table import number, p_equals
 from .questions import Column, select_columns
 from .site_parts import feature_labels
@@ -65,7 +65,7 @@ class HypothesisTest:
 
 
 def nested_test(
-    stats: SufficientStatistics,
+    stats: Exact,
     features: Sequence[Column],
     *,
     fit_intercept: bool = True,

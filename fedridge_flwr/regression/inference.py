@@ -14,6 +14,7 @@ from .._types import Array
 from ..errors import FedRidgeError, IllConditionedWarning, StatisticsError
 from .alpha_selection import AlphaSelection
 from .inference_numbers import (
+    cancellation_remedy,
     coefficient_tests,
     f_test,
     goodness,
@@ -86,8 +87,8 @@ def infer(
 
     Parameters
     ----------
-    stats : SufficientStatistics
-        Statistics of all rows.
+    stats : SufficientStatistics or TriangularStatistics
+        Statistics of all rows; triangular ones keep more digits.
     alpha : float or AlphaSelection
         Penalty, zero or more; or the choice that `select_alpha` returned, which is then
         named in the summary.
@@ -185,8 +186,7 @@ def infer(
     if fit.digits_lost > _HALF_THE_DIGITS:
         warnings.warn(
             f"the residual sum of squares lost {fit.digits_lost:.0f} of 16 digits to "
-            "cancellation, and standard errors with it: the triangular form of the "
-            "statistics does not lose them.",
+            f"cancellation, and standard errors with it: {cancellation_remedy(fit)}.",
             IllConditionedWarning,
             stacklevel=2,
         )

@@ -137,6 +137,13 @@ def wald(distance: Array, covariance: Array) -> float:
         return math.nan
 
 
+def cancellation_remedy(fit: LeastSquares) -> str:
+    """Return what keeps the digits of a small residual sum of squares."""
+    if fit.rows is not None:
+        return "the fit is exact to rounding"
+    return "the triangular form of the statistics does not lose them"
+
+
 def notes_of(fit: LeastSquares, covariance: str) -> tuple[str, ...]:
     """Return what is assumed, and what the numbers leave out."""
     stats, notes = fit.stats, [_ASSUMED[covariance[:2]]]
@@ -153,7 +160,7 @@ def notes_of(fit: LeastSquares, covariance: str) -> tuple[str, ...]:
     if fit.digits_lost >= _WORTH_TELLING:
         notes.append(
             f"The residual sum of squares lost {fit.digits_lost:.0f} of 16 digits to "
-            "cancellation; the triangular form of the statistics does not lose them."
+            f"cancellation; {cancellation_remedy(fit)}."
         )
     if stats.rounding:
         notes.append("Statistics came as float32: six or seven digits at most.")

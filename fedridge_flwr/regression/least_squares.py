@@ -18,6 +18,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 
 from .._types import Array
 from ..errors import SingularSystemError, StatisticsError
+from ..linalg.orthogonal import OrthogonalSystem
 from ..statistics.sufficient import SufficientStatistics
 from .normal_equations import (
     FitOptions,
@@ -55,6 +56,12 @@ class LeastSquares:
     inverse: Array
     n_intercepts: int
 
+    @property
+    def rows(self) -> Array | None:
+        """Rows A with A'A = G, shape (m, d), if the statistics are triangular."""
+        factor = self.equations.factor
+        return None if factor is None else factor[:, : self.coef.shape[0]]
+
     def with_intercepts(self, number: int) -> LeastSquares:
         """Return the same where the statistics are centred by so many intercepts."""
         return replace(self, n_intercepts=number)
@@ -78,6 +85,8 @@ class LeastSquares:
     @cached_property
     def explained(self) -> Array:
         """What the coefficients explain of them, shape (t,); it does not cancel."""
+        if self.alpha == 0 and self.rows is not None:
+            return np.asarray(((self.rows @ self.coef) ** 2).sum(axis=0))
         gain = self.equations.rhs
         if self.alpha > 0:
             gain = 2.0 * gain - self.equations.product(self.coef)
@@ -87,17 +96,17 @@ class LeastSquares:
     def rss(self) -> Array:
         """Residual sums of squares, shape (t,), right to rounding of `tss`.
 
-        The form w'Gw - 2 w'h + y'y has no error of first order in w.
+        Those of triangular statistics have a square root that is right to rounding.
         """
-        gain = 2.0 * self.equations.rhs - self.equations.product(self.coef)
-        found = self.tss - np.einsum("dt,dt->t", self.coef, gain)
-        return np.asarray(np.maximum(found, 0.0))
+        return np.maximum(self.equations.rss(self.coef, self.stats), 0.0)
 
     @cached_property
     def digits_lost(self) -> float:
         """How many of its digits the smallest residual sum of squares has lost."""
         with np.errstate(divide="ignore", invalid="ignore"):
             lost = np.log10(self.tss / self.rss)
+        if self.rows is not None:
+            lost = lost / 2.0
         return float(np.clip(np.nan_to_num(lost, nan=0.0, posinf=16.0), 0, 16).max())
 
     @cached_property
@@ -105,7 +114,11 @@ class LeastSquares:
         """Effective degrees of freedom: trace of A^-1 G, and the intercepts."""
         slopes = float(self.coef.shape[0])
         if self.alpha > 0:
-            slopes = float(np.einsum("ij,ij->", self.inverse, self.equations.matrix))
+            rows, matrix = self.rows, self.equations.matrix
+            pair = (
+                (self.inverse, matrix) if rows is None else (rows @ self.inverse, rows)
+            )
+            slopes = float(np.einsum("ij,ij->", *pair))
         return slopes + self.n_intercepts
 
     @cached_property
@@ -134,6 +147,9 @@ class LeastSquares:
         """A^-1 G A^-1: covariance of the coefficients for sigma 1, shape (d, d)."""
         if self.alpha == 0.0:
             return self.inverse
+        if self.rows is not None:
+            half = self.rows @ self.inverse
+            return np.asarray(half.T @ half)
         found: Array = self.inverse @ self.equations.matrix @ self.inverse
         return (found + found.T) / 2.0
 
@@ -246,7 +262,10 @@ def from_centred(covariance: Array, means: Array) -> Array:
 
 
 def _inverse(equations: NormalEquations, alpha: float) -> Array:
-    """Return A^-1, by Cholesky of the system scaled to unit diagonal."""
+    """Return A^-1, by Cholesky of the system scaled to unit diagonal, or by a QR."""
+    if equations.factor is not None:
+        rows = equations.factor[:, : equations.penalty.size]
+        return OrthogonalSystem(rows, alpha * equations.penalty).inverse()
     scale = 1.0 / np.sqrt(equations.penalised_diagonal(alpha))
     scaled = equations.matrix * np.outer(scale, scale)
     np.einsum("ii->i", scaled)[:] = 1.0

@@ -7,7 +7,7 @@ error on its rows. Both follow from the statistics that were sent once.
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 from scipy.linalg.lapack import dposv
@@ -18,12 +18,17 @@ from ..data.rows import Rows
 from ..errors import DataError, SingularSystemError, StatisticsError
 from ..linalg.pivoted import factor_of_matrix
 from ..linalg.shifted import ShiftedSystem
-from ..statistics.moments import RunningTotal
 from ..statistics.sufficient import SufficientStatistics
-from .normal_equations import FitOptions, NormalEquations, normal_equations
+from .normal_equations import (
+    Exact,
+    FitOptions,
+    NormalEquations,
+    normal_equations,
+    residual_squares,
+)
 from .solve import solve_equations
 
-_Parts: TypeAlias = Mapping[str, SufficientStatistics]
+_Parts: TypeAlias = Mapping[str, Any]
 
 _TRUSTED_CONDITION = 1e5
 _CANCELLED = 1e-10
@@ -36,7 +41,7 @@ class ClampedLossWarning(UserWarning):
     The held-out error ``y'y - 2 w'h + w'G w`` cancels where the model predicts almost
     perfectly, as in data without noise. Such losses are clipped at zero, and no longer
     distinguish the candidates; in a federation ``cv="clients"`` computes them on the
-    rows, where nothing cancels.
+    rows, and ``statistics="triangular"`` from their factors, where nothing cancels.
 
     Examples
     --------
@@ -51,7 +56,7 @@ class ClampedLossWarning(UserWarning):
     ...     chosen = select_alpha(parts, [1e-9, 1e-3, 1.0])
     >>> print(caught[0].message)
     some held-out losses are below 1e-10 of the spread of y, where rounding of the \
-statistics hides them: use cv="clients".
+statistics hides them: use cv="clients", or statistics="triangular".
     """
 
 
@@ -62,12 +67,18 @@ class HeldOut:
     coef: Array
     intercept: Array
 
-    def losses(self, part: SufficientStatistics) -> Array:
-        """Return the mean squared error on the rows behind `part`, per alpha."""
-        gram, moment = part.centred_gram, part.centred_moment
-        squares = np.diagonal(part.centred_target_gram)
+    def losses(self, part: Any) -> Array:
+        """Return the mean squared error on the rows behind `part`, per alpha.
+
+        From triangular statistics it is a sum of squares, in which nothing cancels.
+        """
         weights = self.coef.transpose(2, 0, 1)
-        centred = squared_errors(gram, moment, squares, weights, part.rounding)
+        if part.form == "triangular":
+            centred = residual_squares(part.factor, weights)
+        else:
+            gram, moment = part.centred_gram, part.centred_moment
+            squares = np.diagonal(part.centred_target_gram)
+            centred = squared_errors(gram, moment, squares, weights, part.rounding)
         offset = part.target_means - self.intercept - self.coef @ part.feature_means
         return np.asarray((centred / part.total_weight + offset**2).mean(axis=1))
 
@@ -116,7 +127,11 @@ def held_out_losses(
     """
     filled = _filled(parts)
     losses: dict[str, Array | None] = dict.fromkeys(filled)
-    small = [name for name, part in filled.items() if part.count < part.n_features / 2]
+    small = [
+        client
+        for client, part in filled.items()
+        if part.form == "full" and part.count < part.n_features / 2
+    ]
     if small and not options.get("standardize"):
         blocks = _Blocks(total_of(filled), alphas, options)
         if blocks.trusted:
@@ -128,11 +143,12 @@ def held_out_losses(
     return {client: found for client, found in losses.items() if found is not None}
 
 
-def each_rest(
-    parts: dict[str, SufficientStatistics], wanted: set[str]
-) -> Iterator[tuple[str, SufficientStatistics]]:
+def each_rest(parts: dict[str, Any], wanted: set[str]) -> Iterator[tuple[str, Any]]:
     """Yield for every wanted client the statistics of all others, in some order."""
     if not wanted:
+        return
+    if any(part.form == "triangular" for part in parts.values()):
+        yield from _others(list(parts.items()), wanted)  # nothing can be subtracted
         return
     total = total_of(parts)
     kept = _LEVERAGE_LEFT * np.diagonal(total.centred_gram)
@@ -147,10 +163,8 @@ def each_rest(
 
 
 def _others(
-    parts: list[tuple[str, SufficientStatistics]],
-    wanted: set[str],
-    outside: SufficientStatistics | None = None,
-) -> Iterator[tuple[str, SufficientStatistics]]:
+    parts: list[tuple[str, Any]], wanted: set[str], outside: Any = None
+) -> Iterator[tuple[str, Any]]:
     """Yield for every wanted client the statistics of all others, merged by halves.
 
     Slower than subtraction, which would leave rounding of the client's own numbers in
@@ -167,9 +181,7 @@ def _others(
         yield from _others(inner, wanted, rest if outside is None else outside + rest)
 
 
-def _held_out(
-    rest: SufficientStatistics, client: str, alphas: Array, options: FitOptions
-) -> HeldOut:
+def _held_out(rest: Exact, client: str, alphas: Array, options: FitOptions) -> HeldOut:
     equations = normal_equations(rest, **options)
     try:
         solution, unit = solve_in_penalty_units(equations, alphas)
@@ -190,7 +202,11 @@ def solve_in_penalty_units(
     The coefficients are W times unit.
     """
     matrix, rhs, unit = equations.in_penalty_units()
-    solution, accurate = ShiftedSystem(matrix).solve_refined(rhs, alphas)
+    if equations.factor is None:
+        solution, accurate = ShiftedSystem(matrix).solve_refined(rhs, alphas)
+    else:
+        solution = np.empty((len(rhs), alphas.size, rhs.shape[1]))
+        accurate = np.zeros(alphas.size, dtype=bool)
     for j in np.flatnonzero(~accurate):
         exact, _ = solve_equations(equations, float(alphas[j]))
         solution[:, j] = exact / unit[:, None]
@@ -272,10 +288,10 @@ def _filled(parts: _Parts) -> dict[str, SufficientStatistics]:
     return filled
 
 
-def total_of(parts: _Parts) -> SufficientStatistics:
+def total_of(parts: _Parts) -> Any:
     """Return the statistics of all rows together; there must be one part at least."""
     first, *others = parts.values()
-    running = RunningTotal(first)
+    running = first.start_total()
     for part in others:
         running.add(part)
     return running.total()
@@ -297,7 +313,8 @@ def squared_errors(
     if (errors < cancelled * target_squares).any():
         warnings.warn(
             f"some held-out losses are below {cancelled:.0e} of the spread of y, where "
-            'rounding of the statistics hides them: use cv="clients".',
+            'rounding of the statistics hides them: use cv="clients", or '
+            'statistics="triangular".',
             ClampedLossWarning,
             stacklevel=2,
         )

@@ -59,6 +59,8 @@ class RidgeModel:
         Number of raw columns, where there is a map.
     map_fingerprint : str, optional
         Fingerprint of the map of the fit; a map that has another one is refused.
+    form : {"moments", "triangular"}
+        Form of the statistics.
 
     Attributes
     ----------
@@ -94,6 +96,8 @@ class RidgeModel:
         How many clients and rows are in the model, if some were left out.
     coding : Coding or None
         How the columns of a table become features, where there was a formula.
+    form : str
+        Form of the statistics it was solved from: "moments" or "triangular".
     infer : callable or None
         Returns the `Inference` of a federated fit; neither saved nor copied.
 
@@ -131,6 +135,7 @@ class RidgeModel:
         map_fingerprint: str | None = None,
         scope: str = "",
         coding: Coding | None = None,
+        form: str = "moments",
     ) -> None:
         self.coef_, self.intercept_, self.alpha_ = coef, intercept, alpha
         self.fit_intercept, self.standardize = fit_intercept, standardize
@@ -138,7 +143,7 @@ class RidgeModel:
         self.condition_, self.r2_ = condition, r2
         self.alpha_chosen_by, self.privacy_ = alpha_chosen_by, privacy
         self.infer: Callable[[], Inference] | None = None
-        self.scope_, self.coding = scope, coding
+        self.scope_, self.coding, self.form = scope, coding, form
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint
@@ -344,23 +349,9 @@ class RidgeModel:
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R² of the predictions, as ``score`` of scikit-learn's Ridge does.
 
-        Where y does not vary it is 1.0 for perfect predictions and 0.0 otherwise; of
-        a single row it is NaN.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `evaluate`.
-
-        Returns
-        -------
-        float
-            1 - (squared errors) / (squared deviations of y), mean over targets.
-
-        Raises
-        ------
-        DataError
-            If there are no rows, or they do not fit the model.
+        The mean over targets of 1 - (squared errors) / (squared deviations of y), for
+        arguments as in `evaluate`. Where y does not vary it is 1.0 for perfect
+        predictions and 0.0 otherwise; of a single row it is NaN.
 
         Examples
         --------

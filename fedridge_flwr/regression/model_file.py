@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_number, check_alpha, check_flag, check_whole, must_be
+from .._checks import (
+    as_number,
+    check_alpha,
+    check_choice,
+    check_flag,
+    check_whole,
+    must_be,
+)
 from .._files import read_file, strict_json
 from .._types import Array
 from ..data.coding import Coding
 from ..data.names import Names
 from ..errors import FedRidgeError
 from ..features import FeatureMap
+from ..statistics.encoding import STATISTICS
 
 if TYPE_CHECKING:
     from .model import RidgeModel
@@ -61,6 +69,8 @@ def write_model(model: RidgeModel, path: Path) -> None:
         content["target_names"] = _known(model.targets)
     if model.scope_:
         content["scope"] = model.scope_
+    if model.form != "moments":
+        content["statistics"] = model.form
     if model.coding is not None:
         content["coding"] = model.coding.content()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +109,7 @@ def _parameters(content: dict[str, Any]) -> dict[str, Any]:
     # Files of the first version lack some keys; of the others none may be missing.
     content = {**dict.fromkeys(_LATER_KEYS), **content}
     found = {key: read(key, content[key]) for key, read in _READERS.items()}
+    found["form"] = found.pop("statistics")
     coef, intercept = found["coef"], found["intercept"]
     shapes = ((), coef.shape[:-1])
     if coef.ndim not in (1, 2) or coef.size == 0 or intercept.shape not in shapes:
@@ -190,7 +201,7 @@ def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
 _DIGESTS = ("hash", "sorted_hash")
 _LATER_KEYS = (
     *("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map"),
-    *("target_names", "features", "targets", "scope", "coding"),
+    *("target_names", "features", "targets", "scope", "coding", "statistics"),
 )
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "coef": _numbers,
@@ -210,5 +221,8 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "privacy": _optional(_privacy),
     "map_fingerprint": _optional(_text),
     "scope": lambda name, value: "" if value is None else _text(name, value),
+    "statistics": lambda name, value: check_choice(
+        name, "moments" if value is None else value, STATISTICS
+    ),
     "coding": _optional(lambda _, value: Coding.from_content(value)),
 }

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,11 @@ from ..errors import StatisticsError, column_labels
 from ..linalg.packed import mean_rounding
 from ..statistics.plain import PlainStatistics
 from ..statistics.sufficient import SufficientStatistics
+from ..statistics.triangular import TriangularStatistics
 
-Statistics: TypeAlias = SufficientStatistics | PlainStatistics
+Statistics: TypeAlias = SufficientStatistics | TriangularStatistics | PlainStatistics
+Exact: TypeAlias = SufficientStatistics | TriangularStatistics
+"""Statistics from which everything follows: all sums, without noise."""
 
 UNLIKE_SCALES = 1e3
 """Spreads of columns that differ by more deserve ``standardize=True``, or a reason."""
@@ -44,15 +47,18 @@ class NormalEquations:
         Features that carry no information.
     fit_intercept, standardize : bool
         As in `solve`.
+    factor : ndarray of shape (m, d + t) or None
+        [A B] with matrix = A'A and rhs = A'B, where the statistics are triangular.
     """
 
-    stats: Statistics
+    stats: SufficientStatistics | PlainStatistics
     full: SufficientStatistics | None
     rhs: Array
     penalty: Array
     constant: NDArray[np.bool_]
     fit_intercept: bool
     standardize: bool
+    factor: Array | None = None
 
     @cached_property
     def matrix(self) -> Array:
@@ -139,10 +145,41 @@ class NormalEquations:
         if full is None:
             return None
         spread = target_squares(full, centred=True)
-        total = target_squares(full, centred=self.fit_intercept)
-        gain = 2.0 * self.rhs - self.product(solution)
-        rss = total - np.einsum("dt,dt->t", solution, gain)
+        rss = self.rss(solution, full)
         return mean_r2(rss, spread, full.total_weight, full.target_means)
+
+    def rss(self, solution: Array, full: SufficientStatistics) -> Array:
+        """Return residual sums of squares (t,) of coefficients (d, t).
+
+        The form y'y - 2 w'h + w'Gw has no error of first order in w. It cancels where
+        they are small; the sum of squares of B - A w does not.
+        """
+        if self.factor is not None:
+            return np.asarray(residual_squares(self.factor, solution[:, None])[0])
+        gain = 2.0 * self.rhs - self.product(solution)
+        total = target_squares(full, centred=self.fit_intercept)
+        return np.asarray(total - np.einsum("dt,dt->t", solution, gain))
+
+
+def residual_squares(factor: Array, weights: Array) -> Array:
+    """Return |B - A w|² of [A B] per alpha and target, for weights (d, a, t)."""
+    d = len(weights)
+    fitted = (factor[:, :d] @ weights.reshape(d, -1)).reshape(-1, *weights.shape[1:])
+    left = factor[:, None, d:] - fitted
+    return np.asarray(np.einsum("mat,mat->at", left, left))
+
+
+def as_moments(stats: Any) -> Any:
+    """Return statistics in any exact form as `SufficientStatistics`.
+
+    Examples
+    --------
+    >>> rows = [[0.0], [1.0]], [1.0, 2.0]
+    >>> as_moments(TriangularStatistics.from_data(*rows))
+    SufficientStatistics(2 rows, 1 feature, 1 target)
+    """
+    convert = getattr(stats, "to_sufficient", None)
+    return stats if convert is None else convert()
 
 
 def target_squares(stats: SufficientStatistics, *, centred: bool) -> Array:
@@ -161,8 +198,10 @@ def normal_equations(
     stats: Statistics, *, fit_intercept: bool = True, standardize: bool = False
 ) -> NormalEquations:
     """Return the normal equations of ridge regression for these statistics."""
-    full = None if isinstance(stats, PlainStatistics) else stats
-    if full is not None and not isinstance(full, SufficientStatistics):
+    if isinstance(stats, PlainStatistics):
+        return _plain_equations(stats, fit_intercept, standardize)
+    full = as_moments(stats)
+    if not isinstance(full, SufficientStatistics):
         remedy = "SufficientStatistics.from_data(X, y)"
         if type(stats).__name__ == "PrivateStatistics":
             remedy = "solve_private(stats, alpha), which accounts for the noise"
@@ -170,19 +209,7 @@ def normal_equations(
             f"stats must be SufficientStatistics, got {type(stats).__name__}. "
             f"Use {remedy}."
         )
-    if stats.count == 0:
-        raise StatisticsError("the statistics are of zero rows: nothing to fit.")
-    if full is None:
-        if fit_intercept or standardize:
-            what = "an intercept" if fit_intercept else "standardisation"
-            raise StatisticsError(
-                f"(G, h) alone does not hold the means that {what} needs: use "
-                "fit_intercept=False and standardize=False, or let the clients send "
-                "full statistics (RidgeClient, ridge_client_app)."
-            )
-        rhs, penalty = stats.moment, np.ones(stats.n_features)
-        constant = np.diagonal(stats.gram) == 0.0
-        return NormalEquations(stats, None, rhs, penalty, constant, False, False)
+    _refuse_no_rows(full.count)
     if full.total_weight == 0.0:
         raise StatisticsError("all sample weights are zero: nothing to fit.")
     constant = full.variances <= mean_rounding(full.feature_means)
@@ -193,6 +220,30 @@ def normal_equations(
         squares = np.diagonal(full.centred_gram)
         constant = squares + full.total_weight * full.feature_means**2 == 0.0
     rhs = full.centred_moment if fit_intercept else full.moment
+    factor: Array | None = getattr(stats, "factor", None)
+    if factor is not None and not fit_intercept:
+        factor = np.vstack([factor, np.sqrt(full.total_weight) * full.means])
     return NormalEquations(
-        full, full, rhs, penalty, constant, fit_intercept, standardize
+        full, full, rhs, penalty, constant, fit_intercept, standardize, factor
     )
+
+
+def _plain_equations(
+    stats: PlainStatistics, fit_intercept: bool, standardize: bool
+) -> NormalEquations:
+    _refuse_no_rows(stats.count)
+    if fit_intercept or standardize:
+        what = "an intercept" if fit_intercept else "standardisation"
+        raise StatisticsError(
+            f"(G, h) alone does not hold the means that {what} needs: use "
+            "fit_intercept=False and standardize=False, or let the clients send "
+            "full statistics (RidgeClient, ridge_client_app)."
+        )
+    constant = np.diagonal(stats.gram) == 0.0
+    penalty = np.ones(stats.n_features)
+    return NormalEquations(stats, None, stats.moment, penalty, constant, False, False)
+
+
+def _refuse_no_rows(count: int) -> None:
+    if count == 0:
+        raise StatisticsError("the statistics are of zero rows: nothing to fit.")

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import TypeVar, cast
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri
@@ -17,34 +17,35 @@ from .._types import Array
 from ..data.names import Names
 from ..data.schema import Schema
 from ..errors import FedRidgeError, StatisticsError
-from ..linalg.packed import mean_rounding, upper_triangle
-from ..statistics.sufficient import SufficientStatistics
+from ..linalg.packed import mean_rounding
 from .named_matrix import NamedMatrix
+from .normal_equations import Exact, as_moments
 from .singular import explain_singular, singular_error
 from .site_parts import feature_labels, target_labels
 from .solve import solve
 
+_Stats = TypeVar("_Stats", bound=Exact)
 Column = str | int
 """A column of [X Y] by its name, or by its number: features first, then targets."""
 
 
-def column_labels(stats: SufficientStatistics) -> tuple[str, ...]:
+def column_labels(stats: Exact) -> tuple[str, ...]:
     """Return the names of all columns of [X Y]."""
     return feature_labels(stats.schema) + target_labels(stats.schema)
 
 
 def select_columns(
-    stats: SufficientStatistics,
+    stats: _Stats,
     features: Sequence[Column] | None = None,
     targets: Column | Sequence[Column] | None = None,
-) -> SufficientStatistics:
+) -> _Stats:
     """Return the statistics of some of the columns, each as a feature or a target.
 
     Solving them equals a fit on those columns of the pooled rows.
 
     Parameters
     ----------
-    stats : SufficientStatistics
+    stats : SufficientStatistics or TriangularStatistics
         Statistics of all rows.
     features : sequence of str or int, optional
         Columns that are features: names, or numbers in [X Y]. By default all features
@@ -55,8 +56,8 @@ def select_columns(
 
     Returns
     -------
-    SufficientStatistics
-        Of the same rows.
+    SufficientStatistics or TriangularStatistics
+        Of the same rows, in the same form.
 
     Raises
     ------
@@ -95,22 +96,13 @@ def select_columns(
         raise FedRidgeError(
             "each column is chosen once, and there must be a feature and a target."
         )
-    index, low = np.array(places), stats.means_low
     schema = _schema_of(
         stats.schema, *([labels[j] for j in each] for each in (kept, chosen))
     )
-    return replace(
-        stats,
-        means=stats.means[index],
-        means_low=None if low is None else low[index],
-        triangle=upper_triangle(
-            np.ascontiguousarray(stats.comoment[np.ix_(index, index)])
-        ),
-        schema=schema,
-    )
+    return cast("_Stats", stats.taken(np.array(places), schema))
 
 
-def correlations(stats: SufficientStatistics) -> NamedMatrix:
+def correlations(stats: Exact) -> NamedMatrix:
     """Return the correlations of all columns, features and targets.
 
     Parameters
@@ -135,13 +127,14 @@ def correlations(stats: SufficientStatistics) -> NamedMatrix:
     y    0.982  0.8386       1
     """
     labels, scale = column_labels(stats), scales_of(stats)
+    moments = as_moments(stats)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = stats.comoment / np.outer(scale, scale)
+        found = moments.comoment / np.outer(scale, scale)
     np.einsum("ii->i", found)[:] = np.where(scale > 0, 1.0, np.nan)
     return NamedMatrix(np.clip(found, -1.0, 1.0), labels, labels)
 
 
-def partial_correlations(stats: SufficientStatistics) -> NamedMatrix:
+def partial_correlations(stats: Exact) -> NamedMatrix:
     """Return the correlation of every two columns given all others.
 
     Parameters
@@ -171,14 +164,16 @@ def partial_correlations(stats: SufficientStatistics) -> NamedMatrix:
     -0.357
     """
     labels = column_labels(stats)
-    inverse = _inverse_correlations(stats.comoment, scales_of(stats), labels)
+    inverse = _inverse_correlations(
+        as_moments(stats).comoment, scales_of(stats), labels
+    )
     scale = 1.0 / np.sqrt(np.diagonal(inverse))
     found = -inverse * np.outer(scale, scale)
     np.einsum("ii->i", found)[:] = 1.0
     return NamedMatrix(found, labels, labels)
 
 
-def variance_inflation(stats: SufficientStatistics) -> dict[str, float]:
+def variance_inflation(stats: Exact) -> dict[str, float]:
     """Return the variance inflation factor ``1 / (1 - R²)`` of every feature.
 
     R² is that of the feature regressed on all other features. Above ten, its
@@ -211,12 +206,12 @@ def variance_inflation(stats: SufficientStatistics) -> dict[str, float]:
     {'x0': 5.9, 'x1': 5.9}
     """
     labels, scale = feature_labels(stats.schema), scales_of(stats)[: stats.n_features]
-    inverse = _inverse_correlations(stats.centred_gram, scale, labels)
+    inverse = _inverse_correlations(as_moments(stats).centred_gram, scale, labels)
     return dict(zip(labels, np.diagonal(inverse).tolist(), strict=True))
 
 
 def standardized_coefficients(
-    stats: SufficientStatistics, alpha: float = 0.0, *, standardize: bool = False
+    stats: Exact, alpha: float = 0.0, *, standardize: bool = False
 ) -> NamedMatrix:
     """Return coefficients in standard deviations: of the target per one of a feature.
 
@@ -248,10 +243,10 @@ def standardized_coefficients(
     return NamedMatrix(found, feature_labels(stats.schema), target_labels(stats.schema))
 
 
-def scales_of(stats: SufficientStatistics) -> Array:
+def scales_of(stats: Exact) -> Array:
     """Return root sums of squares of all columns, 0 for constants."""
-    squares = np.diagonal(stats.comoment)
-    constant = squares <= stats.total_weight * mean_rounding(stats.means)
+    weight, means, squares = stats.scale()
+    constant = squares <= weight * mean_rounding(means)
     return np.sqrt(np.where(constant, 0.0, squares))
 
 

@@ -8,8 +8,9 @@ from ..data.schema import Schema
 from ..errors import StatisticsError
 from ..statistics.sufficient import SufficientStatistics
 from .leave_client_out import total_of
+from .normal_equations import Exact, as_moments
 
-Parts: TypeAlias = Mapping[str, SufficientStatistics] | Iterable[SufficientStatistics]
+Parts: TypeAlias = Mapping[str, Exact] | Iterable[Exact]
 """Statistics by site, with names from a mapping and numbers otherwise."""
 
 
@@ -22,7 +23,7 @@ def named_parts(parts: Parts, fewest: int = 1) -> dict[str, SufficientStatistics
         If there are too few of them, or something is not full statistics.
     """
     pairs = parts.items() if isinstance(parts, Mapping) else enumerate(parts)
-    found = {str(site): part for site, part in pairs}
+    found = {str(site): as_moments(part) for site, part in pairs}
     for site, part in found.items():
         if getattr(part, "form", None) != "full":
             raise StatisticsError(

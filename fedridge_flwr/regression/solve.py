@@ -20,6 +20,7 @@ from ..errors import (
     SingularSystemError,
 )
 from ..linalg.conjugate_gradient import conjugate_gradients
+from ..linalg.orthogonal import OrthogonalSystem
 from ..linalg.packed import EPS
 from ..linalg.shifted import ShiftedSystem
 from .accuracy import rounding_error
@@ -33,6 +34,8 @@ _DETERMINED = 1e-6
 _WORTH_REDUCING = 3
 _RESIDUAL = 1e-12
 _PROBED = 1e-4
+# Sums cannot tell these from dependent columns; copies are hardly ever anything else.
+_MAYBE_NEARLY = ("linear combination", "nearly dependent")
 
 
 def solve(
@@ -47,8 +50,10 @@ def solve(
 
     Parameters
     ----------
-    stats : SufficientStatistics or PlainStatistics
-        Statistics of all rows, typically a sum over clients.
+    stats : SufficientStatistics, TriangularStatistics or PlainStatistics
+        Statistics of all rows, typically a sum over clients. Triangular ones are solved
+        by a QR: rounding is multiplied by the condition of the rows, and not by that of
+        the system, its square.
     alpha : float
         Penalty, zero or more; the paper's sigma, scikit-learn's alpha.
     fit_intercept : bool
@@ -127,6 +132,11 @@ def solve(
         stats, fit_intercept=fit_intercept, standardize=standardize
     )
     method = _solve_by_products if solver == "cg" else _solve_or_warn
+    if solver == "cg" and equations.factor is not None:
+        raise FedRidgeError(
+            'solver="cg" is for sums and would lose the digits of a triangular factor: '
+            'use "cholesky" (then a QR), or stats.to_sufficient().'
+        )
     return _model(equations, alpha, *method(equations, alpha))
 
 
@@ -145,8 +155,8 @@ def solve_path(
 
     Parameters
     ----------
-    stats : SufficientStatistics or PlainStatistics
-        Statistics of all rows.
+    stats : SufficientStatistics, TriangularStatistics or PlainStatistics
+        Statistics of all rows; triangular ones take a QR for every alpha.
     alphas : sequence of float
         Penalties, in any order.
     fit_intercept, standardize : bool
@@ -225,6 +235,9 @@ def cholesky_solve(
     diagonal = equations.penalised_diagonal(alpha)
     if _empty_columns(equations, alpha).any():
         return None
+    least = _nearest_singular(equations) if nearest is None else nearest
+    if equations.factor is not None:
+        return _orthogonal_solve(equations, equations.factor, alpha, least)
     scale = 1.0 / np.sqrt(diagonal)
     scaled = equations.matrix * scale
     scaled *= scale[:, None]
@@ -232,11 +245,22 @@ def cholesky_solve(
     norm = float(np.abs(scaled).sum(axis=0).max())
     factor, failed = dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)
     inverse_condition = 0.0 if failed else dpocon(factor, norm, uplo="L")[0]
-    least = _nearest_singular(equations) if nearest is None else nearest
     if not (inverse_condition >= least and inverse_condition > 0.0):
         return None
     solution, _ = dpotrs(factor, equations.rhs * scale[:, None], lower=1)
     return solution * scale[:, None], 1.0 / inverse_condition
+
+
+def _orthogonal_solve(
+    equations: NormalEquations, factor: Array, alpha: float, least: float
+) -> tuple[Array, float] | None:
+    """Return the same by a QR of the rows [A B] of a factor."""
+    d = equations.penalty.size
+    system = OrthogonalSystem(factor[:, :d], alpha * equations.penalty)
+    inverse_condition = system.inverse_condition**2
+    if not (inverse_condition >= least and inverse_condition > 0.0):
+        return None
+    return system.solve(factor[:, d:]), 1.0 / inverse_condition
 
 
 def _solve_by_products(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
@@ -284,15 +308,17 @@ def _empty_columns(equations: NormalEquations, alpha: float) -> NDArray[np.bool_
 
 def _nearest_singular(equations: NormalEquations) -> float:
     """Return the inverse condition at which rounding may hide that A is singular."""
-    rows = max(50, equations.penalty.size)
-    return max(rows * EPS, equations.stats.rounding)
+    smallest = max(50, equations.penalty.size) * EPS
+    if equations.factor is not None:  # the condition is the square of that of A
+        return smallest**2
+    return max(smallest, equations.stats.rounding)
 
 
 def _solve_together(
     equations: NormalEquations, alphas: set[float]
 ) -> dict[float, tuple[Array, float]]:
     """Return W and condition by one reduction for all alphas where that is accurate."""
-    if len(alphas) < _WORTH_REDUCING:
+    if len(alphas) < _WORTH_REDUCING or equations.factor is not None:
         return {}
     matrix, rhs, unit = equations.in_penalty_units()
     system = ShiftedSystem(matrix)
@@ -315,7 +341,8 @@ def _model(
 ) -> RidgeModel:
     stats = equations.stats
     few_left = condition * stats.rounding > _THREE_DIGITS
-    if condition > _HALF_THE_DIGITS or few_left:
+    error = condition if equations.factor is None else np.sqrt(condition)
+    if error > _HALF_THE_DIGITS or few_left:
         text = _rounding_text(equations, alpha, solution, condition)
         warnings.warn(text, IllConditionedWarning, stacklevel=3)
     coef, intercept = sklearn_shapes(solution, equations.intercepts(solution))
@@ -332,6 +359,7 @@ def _model(
         n_clients=stats.n_clients,
         condition=condition,
         r2=equations.r2(solution),
+        form="moments" if equations.factor is None else "triangular",
     )
 
 
@@ -339,7 +367,7 @@ def _rounding_text(
     equations: NormalEquations, alpha: float, solution: Array, condition: float
 ) -> str:
     """Say how far coefficients and predictions may be off, each of their own size."""
-    rounded = equations.stats.rounding
+    rounded, triangular = equations.stats.rounding, equations.factor is not None
     causes = "the statistics came as float32 and " if rounded else ""
     remedies = "Have them sent as float64, drop" if rounded else "Drop"
     if condition * _nearest_singular(equations) > 1.0:
@@ -350,6 +378,9 @@ def _rounding_text(
             f"about {error.predictions:.0e} of their size, for rows whose columns "
             "depend on each other in the same way"
         )
+    elif triangular:
+        moved = EPS * np.sqrt(condition)
+        verdict = f"rounding may move the coefficients by {moved:.0e} of their size"
     else:
         error = rounding_error(equations, alpha, solution)
         verdict = (
@@ -359,7 +390,7 @@ def _rounding_text(
     return (
         f"{causes}the system has condition {condition:.1e} after scaling: {verdict}. "
         f"{remedies} nearly dependent columns or raise alpha (now {alpha:g})"
-        f"{_standardize_remedy(equations, alpha)}."
+        f"{_standardize_remedy(equations, alpha)}{_triangular_remedy(equations)}."
     )
 
 
@@ -380,6 +411,13 @@ def _standardize_remedy(equations: NormalEquations, alpha: float) -> str:
     return f", or use standardize=True: {unlike}"
 
 
+def _triangular_remedy(equations: NormalEquations, condition: str = "") -> str:
+    """Return that a factor in place of sums keeps more digits, where it would."""
+    if equations.full is None or equations.factor is not None:
+        return ""
+    return f', or use statistics="triangular" (TriangularStatistics){condition}'
+
+
 def _singular(equations: NormalEquations, alpha: float) -> SingularSystemError:
     stats = equations.stats
     drop = "drop these columns"
@@ -388,7 +426,10 @@ def _singular(equations: NormalEquations, alpha: float) -> SingularSystemError:
     if stats.rounding:
         drop += ", or have the statistics sent as float64 and not as float32"
     drop += _standardize_remedy(equations, alpha)
-    return singular_error(_reasons(equations, alpha), alpha, drop)
+    reasons = _reasons(equations, alpha)
+    if any(text in reason for text in _MAYBE_NEARLY for reason in reasons):
+        drop += _triangular_remedy(equations, " if they depend only nearly")
+    return singular_error(reasons, alpha, drop)
 
 
 def sklearn_shapes(

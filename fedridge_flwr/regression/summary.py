@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .inference_result import Inference
     from .model import RidgeModel
 
+_HALF_THE_DIGITS = 1e8
+
 
 def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     """Return the facts of a fit and its table of coefficients."""
@@ -30,7 +32,11 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     if model.standardize:
         facts["penalty on"] = "standardised features"
     facts["R² (train)"] = "not known" if model.r2_ is None else f"{model.r2_:.6g}"
+    if model.form != "moments":
+        facts["statistics"] = model.form
     facts["condition"] = _condition(model.condition_)
+    if recommends_triangular(model):
+        facts["condition"] += '; statistics="triangular" keeps more digits'
     if model.privacy_ is not None:
         facts["privacy"] = _privacy(model.privacy_)
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
@@ -38,6 +44,12 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     table = _coefficients(model) if inference is None else _tested(model, inference)
     lines = ["Ridge regression", *lines, "", *table]
     return "\n".join([*lines, "", model.scope_] if model.scope_ else lines)
+
+
+def recommends_triangular(model: RidgeModel) -> bool:
+    """Whether sums may have lost more than half of the digits."""
+    known = model.form == "moments" and model.privacy_ is None
+    return known and (model.condition_ or 0.0) > _HALF_THE_DIGITS
 
 
 def coefficient_names(model: RidgeModel) -> list[str]:

@@ -1,4 +1,4 @@
-"""What one client sends of its rows: four kinds of arrays, the smallest chosen.
+"""What one client sends of its rows: kinds of arrays, of moments the smallest chosen.
 
 =================  ==================================  ========================
 kind               arrays                              sent where
@@ -7,6 +7,7 @@ kind               arrays                              sent where
 "centred-float32"  `to_compact`                        ... and float32 is asked
 "factor"           `to_trapezoid`                      it is fewer bytes
 "factor-float32"   `to_trapezoid`, factor in float32   ... and float32 is asked
+"triangular"       `TriangularStatistics.to_array`     that form is asked
 =================  ==================================  ========================
 
 Beside arrays in float64 travels what rounding cut off the means. A mean of 1e6 + 0.1 in
@@ -26,9 +27,11 @@ from .._types import Array
 from ..data.rows import Rows
 from ..data.schema import Schema
 from ..errors import ProtocolError, StatisticsError
+from .fixed_point import FixedPointStatistics
 from .float32 import from_compact, to_compact
 from .sufficient import SufficientStatistics
-from .triangular import fewer_numbers, from_trapezoid, trapezoid_of
+from .trapezoid import fewer_numbers, from_trapezoid, trapezoid_of
+from .triangular import TriangularStatistics
 
 _STEPS = 2.0**15
 _CODES = np.dtype("<i2")
@@ -40,7 +43,7 @@ class _Kind:
 
     arrays: tuple[str, ...]
     words: str
-    decode: Callable[..., SufficientStatistics]
+    decode: Callable[..., Any]
 
 
 _FACTOR = ("head", "order", "factor"), "three arrays of a factor"
@@ -56,7 +59,16 @@ KINDS: Mapping[str, _Kind] = {
     ),
     "factor": _Kind(*_FACTOR, from_trapezoid),
     "factor-float32": _Kind(*_FACTOR, partial(from_trapezoid, dtype="float32")),
+    "triangular": _Kind(
+        ("statistics",), "one array of a triangle", TriangularStatistics.unpack
+    ),
 }
+
+STATISTICS = ("moments", "fixed", "triangular")
+"""Forms of statistics that a server can ask for; the first is the default."""
+
+EXACT_FORMS = ("full", "triangular")
+"""What a total can be that is solved: whole numbers become "full" when added up."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +119,50 @@ def encode_rows(rows: Rows, dtype: str = "float64") -> Encoded:
     return encode(SufficientStatistics.from_rows(rows), dtype)
 
 
+def encode_triangular(rows: Rows, dtype: str = "float64") -> Encoded:
+    """Return the statistics of rows as a triangular factor, always in float64.
+
+    Examples
+    --------
+    >>> from fedridge_flwr.data.rows import check_rows
+    >>> found = encode_triangular(check_rows([[1.0], [3.0], [4.0]], [2.0, 4.0, 3.0]))
+    >>> found.kind, found.arrays["statistics"].size
+    ('triangular', 6)
+    """
+    stats = TriangularStatistics.from_rows(rows)
+    low = pack_low(stats.means, stats.means_low)
+    return _encoded("triangular", (stats.to_array(),), stats.count, low)
+
+
+def encode_fixed(rows: Rows, dtype: str = "float64") -> Encoded:
+    """Return the sums of rows as whole numbers.
+
+    Examples
+    --------
+    >>> from fedridge_flwr.data.rows import check_rows
+    >>> found = encode_fixed(check_rows([[1.0], [3.0]], [2.0, 4.0]))
+    >>> found.kind, found.arrays["words"].shape
+    ('fixed', (6, 3))
+    """
+    words = FixedPointStatistics.from_rows(rows).to_words()
+    kind = "fixed" if rows.weight is None else "fixed-weighted"
+    return Encoded(kind, {"words": words}, rows.n_rows)
+
+
+ENCODERS: Mapping[str, Callable[[Rows, str], Encoded]] = {
+    "moments": encode_rows,
+    "fixed": encode_fixed,
+    "triangular": encode_triangular,
+}
+
+
 def decode(
     kind: str,
     arrays: Sequence[NDArray[Any]],
     schema: Schema,
     count: int,
     means_low: Any = b"",
-) -> SufficientStatistics:
+) -> Any:
     """Return the statistics in arrays of a known kind; nothing in them is trusted.
 
     Clients of 0.1.0 send no `means_low`.

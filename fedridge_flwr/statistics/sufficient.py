@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -244,9 +244,7 @@ class SufficientStatistics(HasSchema):
 
     def __radd__(self, other: object) -> SufficientStatistics:
         """Let ``sum([...])`` start from 0."""
-        if isinstance(other, int) and other == 0:
-            return self
-        return NotImplemented
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __sub__(self, other: object) -> SufficientStatistics:
         """Remove: the statistics of the rows of `self` that are not in `other`."""
@@ -300,13 +298,17 @@ class SufficientStatistics(HasSchema):
 
     def arranged(self, wanted: Columns) -> SufficientStatistics:
         """Return the same statistics with the columns in the order that is wanted."""
-        places, low = self.schema.places_of(wanted), self.means_low
+        return self.taken(self.schema.places_of(wanted), self.schema.arranged(wanted))
+
+    def taken(self, places: Any, schema: Schema) -> Self:
+        """Return the statistics of some of the columns, by their places in [X Y]."""
+        low = self.means_low
         return replace(
             self,
             means=self.means[places],
             means_low=None if low is None else low[places],
             triangle=upper_triangle(self.comoment[np.ix_(places, places)]),
-            schema=self.schema.arranged(wanted),
+            schema=schema,
         )
 
     # ---- views ----------------------------------------------------------------

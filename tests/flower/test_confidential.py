@@ -100,6 +100,7 @@ MODES: dict[str, dict[str, Any]] = {
     "oneshot": {},
     "float32": {"wire_dtype": "float32"},
     "fixed": {"statistics": "fixed"},
+    "triangular": {"statistics": "triangular"},
     "evaluate": {"fraction_evaluate": 1.0},
     "standardize": {"standardize": True},
     "refine": {"mode": "refine", "max_rounds": 40},

@@ -111,6 +111,22 @@ def test_strategies_and_clients_of_both_apis_combine(
     assert strategy.report_.evaluation["num-examples"] == 442
 
 
+def test_triangular_statistics_through_the_simulation(
+    simulation: SharedSimulation,
+) -> None:
+    found: dict[str, Any] = {}
+
+    def main(grid: Grid) -> None:
+        strategy = FedRidge(0.1, statistics="triangular", min_available_nodes=5)
+        strategy.start(grid, timeout=600)
+        found["strategy"] = strategy
+
+    simulation.run(main, message_client(), 5)
+    strategy = found["strategy"]
+    assert_exact(strategy.model_, Ridge(0.1).fit(*load_diabetes(return_X_y=True)))
+    assert strategy.statistics_.form == "triangular"
+
+
 # ---- exactness over many data sets, in one simulation --------------------------------
 
 WINE = Path(__file__).resolve().parents[3] / "shared" / "data" / "wine_quality"

@@ -71,6 +71,7 @@ KINDS = (
     "centred-float32",
     "factor",
     "factor-float32",
+    "triangular",
     "columns",
     "opening",
     "product",

@@ -28,7 +28,7 @@ from fedridge_flwr.federation.requests import (
 from fedridge_flwr.multiround import Opening, centred_product
 from fedridge_flwr.privacy.curator import ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion, make_release
-from fedridge_flwr.statistics.encoding import encode, encode_rows
+from fedridge_flwr.statistics.encoding import encode, encode_rows, encode_triangular
 from fedridge_flwr.statistics.fixed_point import FixedPointStatistics
 from fedridge_flwr.statistics.sufficient import SufficientStatistics
 
@@ -213,6 +213,16 @@ def _fixed(rng: Rng) -> Draft:
     return Draft(**draft, feature_map=chosen)
 
 
+def _triangular(rng: Rng) -> Draft:
+    data = some_data(rng)
+    rows = check_rows(data.X, data.Y, data.weight)
+    found = encode_triangular(rows)
+    fields = wire.schema_fields(found.kind, rows, False)
+    question = AskStatistics("float64", "triangular")
+    made = _draft(rng, found.kind, found.arrays, fields, found.count, question)
+    return Draft(**made)
+
+
 def _draft(
     rng: Rng, kind: str, arrays: Any, fields: Any, count: Any, question: Any
 ) -> dict[str, Any]:
@@ -317,6 +327,7 @@ HONEST: dict[str, Callable[[Rng], Draft]] = {
     "float32 statistics": _statistics("float32", few=False),
     "factor of few rows": _statistics("float64", few=True),
     "float32 factor": _statistics("float32", few=True),
+    "triangular statistics": _triangular,
     "plain (G, h)": _plain,
     "opening (refine)": _opening("refine"),
     "opening (cg)": _opening("cg"),

@@ -29,6 +29,7 @@ def against(kind: str, found: Any, draft: Any) -> str | None:
 def _of_type(name: str) -> Any:
     return {
         "SufficientStatistics": _statistics,
+        "TriangularStatistics": _triangular,
         "PlainStatistics": _plain,
         "FixedPointStatistics": _fixed,
         "Opening": _opening,
@@ -154,6 +155,15 @@ def _fixed(stats: Any, draft: Any) -> str | None:
         C[i, j] = C[j, i] = exact[i, j] / (total << 120)
     means = np.array([each / total for each in sums])
     return _named(stats) or _moments(stats.count, total / 2**120, means, C, 0.0)
+
+
+def _triangular(stats: Any, draft: Any) -> str | None:
+    if not np.isfinite(stats.factor).all():
+        return "a factor that is not finite"
+    C = stats.factor.T @ stats.factor
+    return _named(stats) or _moments(
+        stats.count, stats.total_weight, stats.means, C, 0.0
+    )
 
 
 def _named(found: Any) -> str | None:

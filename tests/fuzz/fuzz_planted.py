@@ -13,14 +13,20 @@ from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.flower import exchange
 from fedridge_flwr.flower.protocol import answer_records, name_records
 from fedridge_flwr.flower.protocol import array_records as arrays
+from fedridge_flwr.linalg.pivoted import check_height
 from fedridge_flwr.multiround import opening
 from fedridge_flwr.multiround import product_checks as answers
 from fedridge_flwr.privacy import ledger_file
 from fedridge_flwr.privacy import noisy_statistics as private
-from fedridge_flwr.statistics import fixed_checks, fixed_point, plain
+from fedridge_flwr.statistics import (
+    fixed_checks,
+    fixed_point,
+    plain,
+    trapezoid,
+    triangular,
+)
 from fedridge_flwr.statistics import float32 as compact
 from fedridge_flwr.statistics import sufficient as statistics
-from fedridge_flwr.statistics import triangular as trapezoid
 from fedridge_flwr.statistics import validity as plausible
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -44,7 +50,7 @@ def _no_finiteness(patch: pytest.MonkeyPatch) -> None:
     def unchecked(array: Any, dtype: type, size: int, what: str) -> Any:
         return np.asarray(array)
 
-    for module in (compact, trapezoid, opening):
+    for module in (compact, trapezoid, triangular, opening):
         patch.setattr(module, "check_numbers", unchecked)
 
 
@@ -75,8 +81,15 @@ def _complex(patch: pytest.MonkeyPatch) -> None:
 
 
 def _weightless(patch: pytest.MonkeyPatch) -> None:
-    for module in (statistics, trapezoid, opening):
+    for module in (statistics, trapezoid, triangular, opening):
         patch.setattr(module, "check_weight", _nothing)
+
+
+def _any_height(patch: pytest.MonkeyPatch) -> None:
+    def trusting(size: int, width: int, count: int) -> int:
+        return check_height(size, width, width)
+
+    patch.setattr(triangular, "_check_height", trusting)
 
 
 def _numpy_header(patch: pytest.MonkeyPatch) -> None:
@@ -188,6 +201,9 @@ PLANTED: dict[str, tuple[Plant, tuple[str, ...]]] = {
     "no check of the count": (_no_count, ("a count that cannot be",)),
     "complex numbers taken": (_complex, ("plain",)),
     "no check of the weight": (_weightless, ("statistics:", "factor", "opening")),
+    "a factor of any height": (_any_height, ("triangular",)),
+    "no finite numbers of a triangle": (_no_finiteness, ("triangular",)),
+    "no weight of a triangle": (_weightless, ("triangular",)),
     "headers evaluated": (_numpy_header, ("header:",)),
     "JSON of any depth": (_deep_names, ("names:",)),
     "names of other columns": (_unnoticed_names, ("names:",)),

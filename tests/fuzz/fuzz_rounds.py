@@ -24,7 +24,7 @@ from fedridge_flwr import FedRidge, LegacyFedRidge, ridge_client_app
 from fedridge_flwr.statistics.sufficient import SufficientStatistics
 
 Handler = Callable[[Message], Message]
-KINDS = list(HONEST)[:10]
+KINDS = list(HONEST)[:11]
 ALPHA = 0.7
 
 
@@ -171,7 +171,7 @@ def _later(mode: str) -> Trial:
 
 
 def _all_hostile(rng: Rng) -> str | None:
-    grid = InProcessGrid([liar(rng, KINDS[:5])] * 3)
+    grid = InProcessGrid([liar(rng, KINDS[:6])] * 3)
     strategy = FedRidge(ALPHA, min_available_nodes=3)
     strategy.start(grid, timeout=120)
     if not np.isfinite(strategy.model_.coef_).all():
@@ -264,7 +264,7 @@ def _handed_over(which: str) -> Trial:
         liars: set[str] = set()
         if which == "duplicate answers":
             send = _stranger(target)
-            extra = [send(lie if rng.random() < 0.5 else spoilt(rng, KINDS[:5]))]
+            extra = [send(lie if rng.random() < 0.5 else spoilt(rng, KINDS[:6]))]
             replies = replies + extra * int(rng.integers(1, 4))
         else:
             if which == "replayed answers, other runs":
@@ -360,9 +360,12 @@ def _legacy_evaluation(rng: Rng) -> str | None:
 def round_cases() -> list[Case]:
     beside = "hostile beside honest"
     cases = {
-        (beside, "one round"): _beside({}, KINDS[:5]),
+        (beside, "one round"): _beside({}, KINDS[:6]),
         (beside, "one round, any answer"): _beside({}),
-        (beside, "one round, float32"): _beside({"wire_dtype": "float32"}, KINDS[:5]),
+        (beside, "one round, float32"): _beside({"wire_dtype": "float32"}, KINDS[:6]),
+        (beside, "one round, triangular"): _beside(
+            {"statistics": "triangular"}, ["triangular statistics", KINDS[0]]
+        ),
         (beside, "private"): _survives({"privacy": PRIVACY}, ["private release"]),
         (beside, "a map that needs data"): _survives(
             {"feature_map": "standardize"}, ["column moments", KINDS[0]]

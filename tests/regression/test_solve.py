@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 
 import numpy as np
 import pytest
-from generators import client_statistics, linear_rows, relative_error, split_rows
+from generators import client_statistics, linear_rows, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
@@ -371,60 +370,3 @@ def test_the_condition_estimate_is_near_the_condition():
     model = solve(from_data(X, X[:, 0]), 0.0)
     scaled = np.corrcoef(X, rowvar=False)
     assert 0.1 < model.condition_ / np.linalg.cond(scaled, 1) < 1.5
-
-
-# ---- certified digits ---------------------------------------------------------------
-
-POLYNOMIALS = {"Norris": 1, "Pontius": 2, "Filip": 10} | {
-    f"Wampler{k}": 5 for k in range(1, 6)
-}
-
-
-def nist(folder, name):
-    """Return X, y and the certified coefficients, the intercept first if any."""
-    lines = (folder / f"{name}.dat").read_text().splitlines()
-    certified = [
-        float(found.group(1))
-        for line in lines[:60]
-        if (found := re.match(r"\s*B\d+\s+(\S+)\s+\S+\s*$", line))
-    ]
-    table = np.array([line.split() for line in lines[60:] if line.strip()], dtype=float)
-    X, y = table[:, 1:], table[:, 0]
-    if name in POLYNOMIALS:
-        X = X ** np.arange(1, POLYNOMIALS[name] + 1)
-    return X, y, np.array(certified)
-
-
-def federated_digits(X, y, certified, kind="even", fit_intercept=True):
-    """Return the correct digits of the worst coefficient, over 3 clients."""
-    parts = split_rows(len(y), 3, np.random.default_rng(0), kind, key=y)
-    total = sum(client_statistics(X, y, parts))
-    model = solve(total, 0.0, fit_intercept=fit_intercept)
-    found = model.coef_
-    if fit_intercept:
-        found = np.concatenate([[model.intercept_], found])
-    return -np.log10(max((np.abs(found / certified - 1)).max(), 1e-16))
-
-
-@pytest.mark.parametrize("kind", ["even", "sorted"])
-@pytest.mark.parametrize(
-    ("name", "digits"),
-    [("Longley", 10.0), ("Norris", 11.5), ("Pontius", 10.5)]
-    + [(f"Wampler{k}", 8.5 if k == 2 else 5.0) for k in range(1, 6)],
-)
-def test_certified_coefficients_of_nist(shared_data, name, digits, kind):
-    X, y, certified = nist(shared_data("nist_strd"), name)
-    assert certified.size == X.shape[1] + 1
-    assert federated_digits(X, y, certified, kind) > digits
-
-
-@pytest.mark.parametrize("name", ["NoInt1", "NoInt2"])
-def test_certified_coefficients_without_intercept(shared_data, name):
-    X, y, certified = nist(shared_data("nist_strd"), name)
-    assert federated_digits(X, y, certified, fit_intercept=False) > 13.5
-
-
-def test_filip_is_refused_and_not_answered_wrongly(shared_data):
-    X, y, certified = nist(shared_data("nist_strd"), "Filip")
-    with pytest.raises(SingularSystemError, match=r"depend|combination"):
-        federated_digits(X, y, certified)

@@ -16,12 +16,14 @@ _SHOWN = 20
 
 def report_text(report: FitReport, *, diagnostics: bool) -> str:
     """Return a report as a readable table, with the diagnostics or without."""
+    form = report.settings.get("statistics")
     size = f"{rows_text(report)}, {counted(report.n_features, 'feature')}"
     rows = [
         ("clients", f"{len(report.participants)} in, {len(report.failures)} out"),
         ("data", f"{size}, {counted(report.n_targets, 'target')}"),
         *([("map", report.feature_map)] if report.feature_map else []),
         ("alpha", alpha_text(report)),
+        *([("statistics", form)] if form else []),
         (
             "bytes",
             f"{human_bytes(report.bytes_up)} up, {human_bytes(report.bytes_down)} down",

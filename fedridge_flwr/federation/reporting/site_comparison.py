@@ -13,6 +13,8 @@ from ..._types import Array
 from ...data.table_profile import TableProfile
 from ...linalg.blas import one_blas_thread
 from ...regression.model import RidgeModel
+from ...regression.normal_equations import as_moments
+from ...statistics.encoding import EXACT_FORMS
 from ..settings import SCREENED_BYTES
 from .site_facts import (
     SiteFacts,
@@ -118,10 +120,11 @@ def _compare(result: FitResult, profiles: Mapping[str, TableProfile]) -> SiteCom
     answers, model = result.gathered.answers, result.model
     members = [c for c in answers.participants if c not in result.dropped]
     kept = {c: answers.parts[c] for c in members if c in answers.parts}
-    full = {c: part for c, part in kept.items() if part.form == "full"}
+    # Differences between sites need no more digits than sums have.
+    full = {c: as_moments(p) for c, p in kept.items() if p.form in EXACT_FORMS}
     full = full if len(full) == len(members) else {}
     counts = answers.rows_of(members)
-    total: Any = result.gathered.total
+    total: Any = as_moments(result.gathered.total)
     without = {} if model is None else models_without(full, model)
     sites = site_table(full, total, model, profiles, rows=counts, without=without)
     known = {site.client for site in sites}

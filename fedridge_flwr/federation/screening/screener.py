@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import FedRidgeError
+from ...regression.normal_equations import as_moments
 from ..settings import SCREENED_BYTES, FitSettings
 from .outliers import TOO_FEW, Screening, screen
 from .profiles import Profile
@@ -122,4 +123,4 @@ def _parts_to_screen(aggregate: Aggregate, form: str) -> Mapping[str, Any] | str
             f"the statistics of {len(clients)} clients are more than "
             f'{SCREENED_BYTES >> 20} MB, and only screen="exclude" keeps them'
         )
-    return {client: aggregate.parts[client] for client in clients}
+    return {client: as_moments(aggregate.parts[client]) for client in clients}

@@ -23,7 +23,6 @@ from ...errors import PrivacyError, ProtocolError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
-    STATISTICS,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -40,6 +39,7 @@ from ...privacy.curator import ReleaseRequest
 from ...privacy.mechanism import PREFIX, DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
 from ...regression.residual_moments import ResidualProbe
+from ...statistics.encoding import STATISTICS
 from ...statistics.float32 import WIRE_DTYPES
 from ..error_text import one_line
 from .array_records import (
