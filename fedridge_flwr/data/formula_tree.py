@@ -9,6 +9,7 @@ are refused.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ FUNCTIONS = {
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _SITE_DEPENDENT = ("scale", "center", "standardize", "poly", "bs", "cs", "cc", "cr")
 _MOST_TERMS = 2_000
-_MOST_PRODUCTS = 6
+_MOST_STEPS = 20_000
 _LARGEST_POWER = 3
 _LARGEST_EXPONENT = 16
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -44,7 +45,11 @@ _NO_LEVEL = re.compile(r"[`'\"\\{}\x00-\x1f]")
 
 @dataclass(frozen=True)
 class Facts:
-    """Columns of a formula: of its left side, its right side, and what they are."""
+    """Columns of a formula: of its left side, its right side, and what they are.
+
+    Of every term on the right, `terms` has the columns of its factors, "" for one that
+    is computed.
+    """
 
     targets: tuple[str, ...]
     features: tuple[str, ...]
@@ -52,6 +57,7 @@ class Facts:
     categories: tuple[str, ...]
     intercept: bool
     computed_targets: bool
+    terms: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -75,12 +81,15 @@ def facts_of(parsed: Any) -> Facts:
     numbers: list[str] = []
     categories: list[str] = []
     plain: list[str] = []
+    terms: list[tuple[str, ...]] = []
     intercept = False
     outcomes = [_factor(f) for term in parsed.lhs for f in term.factors]
     left += [c for each in outcomes for c in each.columns]
     for term in parsed.rhs:
         intercept |= all(f.eval_method.value == "literal" for f in term.factors)
-        for each in map(_factor, term.factors):
+        factors = [_factor(f) for f in term.factors]
+        terms.append(tuple("" if f.computed else "".join(f.columns) for f in factors))
+        for each in factors:
             right += each.columns
             numbers += each.columns if each.computed else ()
             categories += each.columns if each.category else ()
@@ -98,7 +107,9 @@ def facts_of(parsed: Any) -> Facts:
         tuple(dict.fromkeys(each)) for each in (left, right, numbers, categories)
     )
     by_function = any(each.computed for each in outcomes)
-    return Facts(targets, features, computed, coded, intercept, by_function)
+    return Facts(
+        targets, features, computed, coded, intercept, by_function, tuple(terms)
+    )
 
 
 def check_terms(parsed: Any, *, takes_all: bool) -> None:
@@ -245,17 +256,43 @@ def algebra(text: str) -> str:
     return found
 
 
-def refuse_explosion(text: str) -> None:
-    """Refuse products of so many terms that to write them down takes forever."""
-    outside = algebra(text)
-    powers = re.findall(r"(?:\*\*|\^)\s*(\w+)", outside)
-    products = len(re.findall(r"\*", re.sub(r"\*\*", "^", outside)))
+def refuse_explosion(text: str, syntax: Any, n_available: int) -> None:
+    """Refuse products of so many terms that to write them down takes forever.
+
+    Parameters
+    ----------
+    text : str
+        The formula.
+    syntax : ASTNode or Token
+        The same as formulaic reads it, before it multiplies anything out.
+    n_available : int
+        Columns that a point stands for.
+    """
+    powers = re.findall(r"(?:\*\*|\^)\s*(\w+)", algebra(text))
     too_high = any(not p.isdigit() or int(p) > _LARGEST_POWER for p in powers)
-    if products > _MOST_PRODUCTS or len(powers) > 1 or too_high:
+    if len(powers) > 1 or too_high or _most_terms(syntax, n_available) > _MOST_STEPS:
         raise FedRidgeError(
-            f"formula: at most {_MOST_PRODUCTS} products with * and one power of at "
-            f"most {_LARGEST_POWER}: write the interactions that are meant, with a:b."
+            f"formula: at most {_MOST_TERMS} terms and one power of at most "
+            f"{_LARGEST_POWER}: write the interactions that are meant, with a:b."
         )
+
+
+def _most_terms(syntax: Any, n_available: int) -> int:
+    """Return a bound on the terms that any part of a formula stands for."""
+    nodes = [syntax]
+    for node in nodes:  # parents before their parts
+        nodes += getattr(node, "args", ())
+    sizes: dict[int, int] = {}
+    for node in reversed(nodes):
+        parts = [sizes[id(part)] for part in getattr(node, "args", ())]
+        sign = str(getattr(node, "operator", ""))
+        size = {"": 1, ".": n_available}.get(sign, sum(parts))
+        if sign in (":", "*"):
+            size += math.prod(parts)
+        elif sign in ("**", "^"):
+            size = parts[0] ** _LARGEST_POWER
+        sizes[id(node)] = min(size, _MOST_STEPS + 1)
+    return max(sizes.values())
 
 
 def refuse_mistakable(text: str, available: Iterable[str]) -> None:

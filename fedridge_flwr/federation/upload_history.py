@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._text import counted
+from ..data.local_table import RowOrigin
 from ..data.names import Columns, Names
 from ..data.rows import Rows
 from ..errors import PolicyError
@@ -175,6 +176,23 @@ def hash_rows(block: Any, key: bytes) -> Hashes:
         hashlib.blake2b(row, key=key, digest_size=8).digest() for row in contents
     )
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def identities(rows: Rows | None, origin: RowOrigin | None = None) -> RowBlocks:
+    """Return what identifies rows: their tables' columns, else X, y and weights.
+
+    Without rows, these are all rows of the table that they would be made from.
+    """
+    if origin is None or origin.identities is None:
+        return () if rows is None else blocks_of(rows)
+    own = origin.identities()
+    if rows is None:
+        return own
+    if len(own) != rows.n_rows:
+        raise PolicyError(
+            f"declined by site policy: {len(own)} of {rows.n_rows} rows are identified."
+        )
+    return own if rows.weight is None else own[rows.weight > 0]
 
 
 def blocks_of(rows: Rows) -> Iterator[Any]:
