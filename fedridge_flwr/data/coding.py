@@ -279,6 +279,16 @@ class Coding:
                 "interactions of categories that have many levels."
             )
 
+    def _refuse_references(self) -> None:
+        """Refuse Treatment() with a level that there is not."""
+        for column, reference in self.formula.references:
+            levels = self.levels.get(column, ())
+            if reference not in levels:
+                raise FedRidgeError(
+                    f"formula: {column!r} has no level {reference!r} that Treatment() "
+                    f"could compare with. Its levels are {quoted(levels, most=12)}."
+                )
+
     # ---- formulaic --------------------------------------------------------------
 
     @property
@@ -300,6 +310,7 @@ class Coding:
         has levels: every level once, and ones for numbers.
         """
         self._refuse_size()
+        self._refuse_references()
         height = max([2, *map(len, self.levels.values())])
         rows: dict[str, NDArray[Any]] = {
             c: np.arange(height) % len(told) for c, told in self.levels.items()

@@ -152,6 +152,11 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
         """Columns that must be numbers, because they are computed with."""
         return tuple(dict.fromkeys([*self._facts.targets, *self._facts.numbers]))
 
+    @property
+    def references(self) -> tuple[tuple[str, str], ...]:
+        """Columns and the levels that Treatment() compares them with."""
+        return self._facts.references
+
     def terms(self, available: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Return the columns of the factors of every term, "" for a computed one."""
         return facts_of(self.parsed(available)).terms

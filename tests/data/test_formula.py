@@ -228,3 +228,10 @@ def test_products_of_all_columns_are_not_written_down_if_there_are_many() -> Non
 def test_terms_have_the_columns_of_their_factors() -> None:
     formula = TableFormula("y ~ a*C(b) + log(c):a")
     assert formula.terms(()) == ((), ("a",), ("b",), ("a", "b"), ("", "a"))
+
+
+@pytest.mark.parametrize("text", ["y ~ log + log(a)", "I ~ I(a**2)", "y ~ C(C) + a"])
+def test_a_column_that_is_called_like_a_function_in_use_is_refused(text: str) -> None:
+    with pytest.raises(FedRidgeError, match="is a column and a function"):
+        TableFormula(text)
+    assert TableFormula("y ~ log + C(b)").columns == ("log", "b")
