@@ -25,7 +25,7 @@ from .formula import TableFormula, import_formulaic
 from .formula_tree import FUNCTIONS
 from .table_errors import load_arrow
 from .table_profile import MOST_LEVELS, is_finite_number
-from .table_values import level_text, numbers
+from .table_values import NotNumbersError, level_text, numbers
 
 MISSING_LEVEL = "(missing)"
 _LARGEST_JSON = 16 << 20
@@ -213,10 +213,11 @@ class Coding:
             return found
         found, known = _read(_codes, table, column, self.levels[column])
         if not known.all() and not unknown_is_missing:
+            first = _place(table, int(np.argmin(known)))
             raise DataError(
                 f"column {column!r} has {int((~known).sum())} value(s) that are not "
-                "among the levels agreed on. Mend the table or, to predict, let them "
-                "count as missing."
+                f"among the levels agreed on, the first in {first}. Mend the table or, "
+                "to predict, let them count as missing."
             )
         levels = list(self.levels[column])
         if self.formula.missing == "indicator" and MISSING_LEVEL in levels:
@@ -418,7 +419,7 @@ def with_canonical_levels(formula: TableFormula) -> TableFormula:
 
 
 def _are_texts(values: Iterable[Any]) -> bool:
-    return all(isinstance(each, str) for each in values)
+    return all(isinstance(each, str) and each.isprintable() for each in values)
 
 
 def _is_missing(found: NDArray[Any]) -> NDArray[np.bool_]:
@@ -431,8 +432,16 @@ def _read(convert: Any, table: Mapping[str, Any], column: str, *more: Any) -> An
         raise DataError(f"the table has no column {column!r}.")
     try:
         return convert(table[column], *more)
+    except NotNumbersError as error:
+        place = _place(table, error.first)
+        raise DataError(f"column {column!r} {error.problem(place)}") from None
     except DataError as error:
         raise DataError(f"column {column!r}: {error}") from None
+
+
+def _place(table: Any, row: int) -> str:
+    """Return where a row is: the line of a file, where the table is one."""
+    return str(table.place(row)) if hasattr(table, "place") else f"row {row + 1}"
 
 
 def _codes(array: Any, levels: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:
