@@ -90,9 +90,10 @@ but these rows differ from those of an earlier upload in 1 row.
             rows = _told_apart(np.concatenate(found) if found else np.empty(0, "u8"))
             content = rows.astype("<u8").tobytes()
             known = "SELECT 1 FROM uploads WHERE checksum = ?"
-            if database.execute(known, [_checksum(content)]).fetchone():
+            checksum = _checksum(content, key)
+            if database.execute(known, [checksum]).fetchone():
                 return
-            for earlier in _earlier(database):
+            for earlier in _earlier(database, key):
                 common = np.intersect1d(rows, earlier, assume_unique=True).size
                 # Added or gone, whichever is more: a row with a new value is both.
                 differ = max(len(rows), len(earlier)) - common
@@ -105,7 +106,7 @@ but these rows differ from those of an earlier upload in 1 row.
             now = datetime.now(UTC).isoformat(timespec="seconds")
             database.execute(
                 "INSERT INTO uploads VALUES (?, ?, ?, ?)",
-                (now, len(rows), _checksum(content), content),
+                (now, len(rows), checksum, content),
             )
             database.execute("COMMIT")
 
@@ -240,15 +241,18 @@ def _told_apart(hashes: Hashes) -> Hashes:
     return np.unique(ordered + which.astype(np.uint64) * _STEP)
 
 
-def _earlier(database: sqlite3.Connection) -> Iterator[Hashes]:
+def _earlier(database: sqlite3.Connection, key: bytes) -> Iterator[Hashes]:
     for checksum, content in database.execute("SELECT checksum, rows FROM uploads"):
-        if _checksum(content) != checksum:
-            raise _unusable("an earlier upload is damaged: restore it from a copy")
+        if _checksum(content, key) != checksum:
+            raise _unusable(
+                "an earlier upload is damaged, or the key is another: restore both "
+                "from one copy"
+            )
         yield np.frombuffer(content, dtype="<u8").astype(np.uint64)
 
 
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _checksum(content: bytes, key: bytes) -> str:
+    return hashlib.blake2b(content, key=key, digest_size=32).hexdigest()
 
 
 def _unusable(why: str) -> PolicyError:
