@@ -29,7 +29,7 @@ help:
 	@echo "make record-faults     all faults of a deployment three times, into docs/results"
 	@echo "make audit      attacks on the privacy with canaries, ten minutes"
 	@echo "make security   bandit, and known advisories of what is installed"
-	@echo "make fuzz       hostile answers and files, 100,000 of them, twenty minutes"
+	@echo "make fuzz       hostile answers and files, 100,000 of them, and random tables; half an hour"
 	@echo "make poisoning  which lies of clients are found, and false alarms; a minute"
 	@echo "make notebooks  write notebooks/*.ipynb from their .py pairs and execute them"
 	@echo "make test-notebooks    execute them all, and change no file"

@@ -21,6 +21,7 @@ from ..federation.disclosure import SitePolicy
 from ..federation.requests import AskStatistics, AskTable
 from ..federation.table_agreement import agree_on_coding
 from ..statistics.encoding import Encoded, encode_rows
+from .fit import misspelt
 
 _SHOWN_LEVELS = 8
 _ENOUGH_SITES = 1_000_000
@@ -95,6 +96,7 @@ def check_site(
     if found.coding is not None and not found.refusals:
         _check_rows(found, local, found.coding, policy)
     _add_notes(found, formula, policy)
+    found.notes += [hint.strip() for hint in misspelt(formula, local.names)]
     return found
 
 
@@ -108,7 +110,8 @@ def _check_rows(
         return
     rows = check_rows(X, y, weight)
     if policy is not None:
-        found.refusals += _declined(policy, AskStatistics(sites=_ENOUGH_SITES))
+        asked = AskStatistics(sites=_ENOUGH_SITES, coding=coding)
+        found.refusals += _declined(policy, asked)
         found.refusals += _row_reasons(policy, rows, origin)
     found.sent = encode_rows(rows)
 

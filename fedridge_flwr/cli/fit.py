@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..data.formula import TableFormula
-from ..data.site_files import find_site_files
+from ..data.site_files import SiteFile, find_site_files
+from ..data.sources import similar_name
+from ..errors import DataError, FedRidgeError
 from ..federation.disclosure import SitePolicy
 from ..federation.respond import Guards
 from ..flower.local_fit import LocalFit
@@ -45,5 +48,34 @@ def fit_tables(
     fit = LocalFit(formula=formula, **settings)
     try:
         return fit.run(sites, Guards(policies=policies))
+    except FedRidgeError as error:
+        hints = misspelt(formula, [name for file in files for name in _names(file)])
+        if not hints:
+            raise
+        raise FedRidgeError("\n".join([str(error), *hints])) from None
     finally:
         progress.end()
+
+
+def misspelt(formula: TableFormula, names: Sequence[str]) -> list[str]:
+    """Say which columns are meant by those of a formula that no table has.
+
+    Examples
+    --------
+    >>> misspelt(TableFormula("bp ~ Age + sex"), ["bp", "age", "sex"])
+    ["  There is no column 'Age'. Is 'age' meant? Names are case-sensitive."]
+    """
+    known = tuple(dict.fromkeys(names))
+    asked = [*formula.targets, *formula.columns, *filter(None, [formula.weights])]
+    return [
+        f"  There is no column {name!r}.{similar_name(name, known)}"
+        for name in asked
+        if known and name not in known
+    ]
+
+
+def _names(file: SiteFile) -> tuple[str, ...]:
+    try:
+        return file.open().names
+    except DataError:  # its own error says why
+        return ()

@@ -219,11 +219,16 @@ def _alphas(text: str) -> list[float] | str | None:
 
 def main() -> None:
     """Run the command; errors of ours are one message, without a traceback."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    # A level would be set again when Flower is imported.
+    logging.getLogger("flwr").addFilter(lambda told: told.levelno >= logging.ERROR)
     try:
         app()
-    except (FedRidgeError, FileNotFoundError) as error:
+    except FedRidgeError as error:
         print(f"fedridge: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"fedridge: {place}{error.strerror or error}.", file=sys.stderr)
         sys.exit(2)
 
 

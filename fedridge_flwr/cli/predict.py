@@ -33,10 +33,13 @@ def predict_table(
     pa = load_arrow()
     from pyarrow import csv
 
+    if output.exists() and output.samefile(path):
+        raise FedRidgeError(f"{output.name} is the table that is read: name another.")
     file = TableFile(path, table_options(path, table))
     rows = gaps = 0
     progress = Progress(0)
     writer: Any = None
+    unfinished = output.with_name(f"{output.name}.part")
     try:
         for batch in file.batches():
             progress.step("rows are predicted")
@@ -52,13 +55,16 @@ def predict_table(
                 for k, name in enumerate(names)
             }
             part = pa.record_batch(columns)
-            writer = writer or csv.CSVWriter(output, part.schema)
+            writer = writer or csv.CSVWriter(unfinished, part.schema)
             writer.write_batch(part)
             rows, gaps = rows + len(found), gaps + int(blank.any(axis=1).sum())
+        writer.close()
+        unfinished.replace(output)
     finally:
         progress.end()
         if writer is not None:
             writer.close()
+        unfinished.unlink(missing_ok=True)
     return rows, gaps
 
 

@@ -24,14 +24,20 @@ from ..errors import DataError, FedRidgeError, PrivacyError
 from .formula import TableFormula, import_formulaic
 from .formula_tree import FUNCTIONS
 from .table_errors import load_arrow
-from .table_values import level_text, numbers
+from .table_profile import MOST_LEVELS, is_finite_number
+from .table_values import NotNumbersError, level_text, numbers
 
 MISSING_LEVEL = "(missing)"
 _LARGEST_JSON = 16 << 20
+_MOST_COLUMNS = 10_000
 
 
 class CodedRows(NamedTuple):
-    """Some rows as numbers; `kept` says which of the rows of the table they are."""
+    """Some rows as numbers; `kept` says which of the rows of the table they are.
+
+    `level_counts` has the rows of every level, of every cell of an interaction of
+    categories, and of numbers that something stands for where they are missing.
+    """
 
     X: Array
     Y: Array | None
@@ -182,6 +188,11 @@ class Coding:
             values[column] = np.where(blank[column], self.means[column], values[column])
         values = {c: found[kept] for c, found in values.items()}
         counts = {c: _counts(values[c], told) for c, told in self.levels.items()}
+        counts |= {":".join(c): self._cells(values, c) for c in self._crossed}
+        for column in filled:
+            gaps = int(blank[column][kept].sum())
+            present = int(kept.sum()) - gaps
+            counts[f"missing({column})"] = {"yes": gaps, "no": present}
         frame = _frame(values, self.levels)
         X = self._design(self._features, frame)[:, self._n_intercept :]
         if marks:
@@ -202,15 +213,25 @@ class Coding:
             return found
         found, known = _read(_codes, table, column, self.levels[column])
         if not known.all() and not unknown_is_missing:
+            first = _place(table, int(np.argmin(known)))
             raise DataError(
                 f"column {column!r} has {int((~known).sum())} value(s) that are not "
-                "among the levels agreed on. Mend the table or, to predict, let them "
-                "count as missing."
+                f"among the levels agreed on, the first in {first}. Mend the table or, "
+                "to predict, let them count as missing."
             )
         levels = list(self.levels[column])
         if self.formula.missing == "indicator" and MISSING_LEVEL in levels:
             return np.where((found < 0) & known, levels.index(MISSING_LEVEL), found)
         return found
+
+    def _cells(
+        self, values: Mapping[str, NDArray[Any]], columns: Sequence[str]
+    ) -> dict[str, int]:
+        """Return how many rows have each combination of levels that occurs."""
+        shape = [len(self.levels[c]) for c in columns]
+        place = np.ravel_multi_index([values[c] for c in columns], shape)
+        cells, found = np.unique(place, return_counts=True)
+        return dict(zip(map(str, cells.tolist()), found.tolist(), strict=True))
 
     def _design(self, spec: Any, frame: Any) -> Array:
         with np.errstate(all="ignore"):
@@ -225,6 +246,49 @@ class Coding:
                 "not. Leave such rows out of the table, or use another function."
             )
         return values
+
+    # ---- terms ------------------------------------------------------------------
+
+    @property
+    def computes(self) -> bool:
+        """Whether columns are functions, arithmetic or products of numbers."""
+        numbers = ([c for c in t if c not in self.levels] for t in self._terms)
+        return self.formula.computes or any(len(found) > 1 for found in numbers)
+
+    @cached_property
+    def _terms(self) -> tuple[tuple[str, ...], ...]:
+        return self.formula.terms(self._available)
+
+    @property
+    def _crossed(self) -> list[tuple[str, ...]]:
+        """Categories of each interaction that has several."""
+        found = (tuple(c for c in term if c in self.levels) for term in self._terms)
+        return [columns for columns in dict.fromkeys(found) if len(columns) > 1]
+
+    def _refuse_size(self) -> None:
+        """Refuse a coding of which one row would fill the memory."""
+        for column, told in self.levels.items():
+            if len(told) > MOST_LEVELS + 1:  # and one for missing values
+                raise FedRidgeError(
+                    f"column {column!r} has {len(told)} levels, {MOST_LEVELS} at most."
+                )
+        known = {column: len(told) for column, told in self.levels.items()}
+        width = sum(math.prod(known.get(c, 1) for c in term) for term in self._terms)
+        if width > _MOST_COLUMNS:
+            raise FedRidgeError(
+                f"formula: it makes {width} columns, {_MOST_COLUMNS} at most. Take out "
+                "interactions of categories that have many levels."
+            )
+
+    def _refuse_references(self) -> None:
+        """Refuse Treatment() with a level that there is not."""
+        for column, reference in self.formula.references:
+            levels = self.levels.get(column, ())
+            if reference not in levels:
+                raise FedRidgeError(
+                    f"formula: {column!r} has no level {reference!r} that Treatment() "
+                    f"could compare with. Its levels are {quoted(levels, most=12)}."
+                )
 
     # ---- formulaic --------------------------------------------------------------
 
@@ -246,6 +310,8 @@ class Coding:
         It learns levels from rows, so it is shown as many rows as the longest category
         has levels: every level once, and ones for numbers.
         """
+        self._refuse_size()
+        self._refuse_references()
         height = max([2, *map(len, self.levels.values())])
         rows: dict[str, NDArray[Any]] = {
             c: np.arange(height) % len(told) for c, told in self.levels.items()
@@ -295,10 +361,10 @@ class Coding:
         texts = all(isinstance(each, list) and _are_texts(each) for each in lists)
         if not texts or not isinstance(levels, dict) or not isinstance(means, dict):
             raise FedRidgeError("the coding of the table is damaged.")
-        if not all(
-            type(m) in (int, float) and math.isfinite(m) for m in means.values()
-        ):
+        if not all(map(is_finite_number, means.values())):
             raise FedRidgeError("the coding has a mean that is not a finite number.")
+        if {*means} & {*levels} or len({*marks}) < len(marks) or {*marks} - {*means}:
+            raise FedRidgeError("the coding fills in what is not a number.")
         expected = set(formula.used_columns(columns))
         named = {*levels, *means, *marks}
         if set(columns) != expected or not named <= expected:
@@ -353,7 +419,7 @@ def with_canonical_levels(formula: TableFormula) -> TableFormula:
 
 
 def _are_texts(values: Iterable[Any]) -> bool:
-    return all(isinstance(each, str) for each in values)
+    return all(isinstance(each, str) and each.isprintable() for each in values)
 
 
 def _is_missing(found: NDArray[Any]) -> NDArray[np.bool_]:
@@ -366,8 +432,16 @@ def _read(convert: Any, table: Mapping[str, Any], column: str, *more: Any) -> An
         raise DataError(f"the table has no column {column!r}.")
     try:
         return convert(table[column], *more)
+    except NotNumbersError as error:
+        place = _place(table, error.first)
+        raise DataError(f"column {column!r} {error.problem(place)}") from None
     except DataError as error:
         raise DataError(f"column {column!r}: {error}") from None
+
+
+def _place(table: Any, row: int) -> str:
+    """Return where a row is: the line of a file, where the table is one."""
+    return str(table.place(row)) if hasattr(table, "place") else f"row {row + 1}"
 
 
 def _codes(array: Any, levels: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:

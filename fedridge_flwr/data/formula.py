@@ -84,7 +84,6 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
             if len(set(told)) < max(len(told), 1):
                 raise FedRidgeError(f"levels of {column!r} must differ, at least one.")
         object.__setattr__(self, "levels", levels)
-        refuse_explosion(self.text)
         self.parsed(())
         if self.weights in {*self.columns, *self.targets}:
             raise FedRidgeError(
@@ -152,6 +151,15 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
     def numbers(self) -> tuple[str, ...]:
         """Columns that must be numbers, because they are computed with."""
         return tuple(dict.fromkeys([*self._facts.targets, *self._facts.numbers]))
+
+    @property
+    def references(self) -> tuple[tuple[str, str], ...]:
+        """Columns and the levels that Treatment() compares them with."""
+        return self._facts.references
+
+    def terms(self, available: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """Return the columns of the factors of every term, "" for a computed one."""
+        return facts_of(self.parsed(available)).terms
 
     def used_columns(self, available: Sequence[str]) -> tuple[str, ...]:
         """Return the features in use, where the tables have these columns."""
@@ -253,7 +261,12 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
     refuse_mistakable(text, available)
     known = {"__formulaic_variables_available__": list(available)}
     try:
+        parser = formulaic.parser.DefaultFormulaParser()
+        syntax = parser.get_ast(text, context=known)
+        refuse_explosion(text, syntax, len(available))
         found = formulaic.Formula.from_spec(text, context=known)
+    except FedRidgeError:
+        raise
     except (formulaic.errors.FormulaicError, SyntaxError, ValueError) as error:
         reason = _COLOUR.sub("", str(error)).split("\n")[0].rstrip(".")
         raise FedRidgeError(f"formula: {reason}.") from None

@@ -9,6 +9,7 @@ are refused.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ FUNCTIONS = {
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _SITE_DEPENDENT = ("scale", "center", "standardize", "poly", "bs", "cs", "cc", "cr")
 _MOST_TERMS = 2_000
-_MOST_PRODUCTS = 6
+_MOST_STEPS = 20_000
 _LARGEST_POWER = 3
 _LARGEST_EXPONENT = 16
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -44,7 +45,11 @@ _NO_LEVEL = re.compile(r"[`'\"\\{}\x00-\x1f]")
 
 @dataclass(frozen=True)
 class Facts:
-    """Columns of a formula: of its left side, its right side, and what they are."""
+    """Columns of a formula: of its left side, its right side, and what they are.
+
+    Of every term on the right, `terms` has the columns of its factors, "" for one that
+    is computed; `references` has the levels that Treatment() names.
+    """
 
     targets: tuple[str, ...]
     features: tuple[str, ...]
@@ -52,6 +57,8 @@ class Facts:
     categories: tuple[str, ...]
     intercept: bool
     computed_targets: bool
+    terms: tuple[tuple[str, ...], ...]
+    references: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,7 @@ class _Factor:
     columns: tuple[str, ...]
     category: bool = False
     computed: bool = False
+    reference: str = ""
 
     @property
     def plain(self) -> bool:
@@ -75,16 +83,23 @@ def facts_of(parsed: Any) -> Facts:
     numbers: list[str] = []
     categories: list[str] = []
     plain: list[str] = []
+    terms: list[tuple[str, ...]] = []
+    references: list[tuple[str, str]] = []
     intercept = False
     outcomes = [_factor(f) for term in parsed.lhs for f in term.factors]
     left += [c for each in outcomes for c in each.columns]
     for term in parsed.rhs:
         intercept |= all(f.eval_method.value == "literal" for f in term.factors)
-        for each in map(_factor, term.factors):
+        factors = [_factor(f) for f in term.factors]
+        terms.append(
+            tuple("" if f.computed else f.columns[0] for f in factors if f.columns)
+        )
+        for each in factors:
             right += each.columns
             numbers += each.columns if each.computed else ()
             categories += each.columns if each.category else ()
             plain += each.columns if each.plain else ()
+            references += [(c, each.reference) for c in each.columns if each.reference]
     both = sorted(set(categories) & {*numbers, *plain, *left})
     if both:
         raise FedRidgeError(
@@ -98,7 +113,11 @@ def facts_of(parsed: Any) -> Facts:
         tuple(dict.fromkeys(each)) for each in (left, right, numbers, categories)
     )
     by_function = any(each.computed for each in outcomes)
-    return Facts(targets, features, computed, coded, intercept, by_function)
+    return Facts(
+        *(targets, features, computed, coded, intercept, by_function),
+        terms=tuple(terms),
+        references=tuple(dict.fromkeys(references)),
+    )
 
 
 def check_terms(parsed: Any, *, takes_all: bool) -> None:
@@ -121,6 +140,19 @@ def check_terms(parsed: Any, *, takes_all: bool) -> None:
     facts = facts_of(parsed)
     if not facts.features and not takes_all:
         raise FedRidgeError("formula: it has no features.")
+    _refuse_called(parsed, {*facts.features, *facts.targets})
+
+
+def _refuse_called(parsed: Any, columns: Iterable[str]) -> None:
+    """Refuse a column that formulaic would take for the function of the same name."""
+    factors = (f for side in (parsed.lhs, parsed.rhs) for t in side for f in t.factors)
+    called = {name for f in factors for name in re.findall(r"(\w+)\s*\(", f.expr)}
+    both = sorted(called & set(columns) & {*FUNCTIONS, "C", "I", "Treatment"})
+    if both:
+        raise FedRidgeError(
+            f"formula: {quoted(both)} is a column and a function. Give the column "
+            "another name in the tables."
+        )
 
 
 def _factor(factor: Any) -> _Factor:
@@ -132,7 +164,8 @@ def _factor(factor: Any) -> _Factor:
         return _Factor((factor.expr,))
     tree, names = _as_evaluated(factor.expr)
     if isinstance(tree, ast.Call) and _called(tree) == "C":
-        return _Factor((_category(tree, names),), category=True)
+        column, reference = _category(tree, names)
+        return _Factor((column,), category=True, reference=reference)
     found = _arithmetic(tree, names)
     if not found:
         raise FedRidgeError("formula: a term without any column.")
@@ -160,15 +193,15 @@ def _called(tree: ast.Call) -> str:
     return tree.func.id if isinstance(tree.func, ast.Name) else ""
 
 
-def _category(tree: ast.Call, names: Mapping[str, str]) -> str:
-    """Return the column in C(column) or C(column, Treatment("level"))."""
+def _category(tree: ast.Call, names: Mapping[str, str]) -> tuple[str, str]:
+    """Return column and level in C(column) or C(column, Treatment("level"))."""
     match tree:
         case ast.Call(args=[ast.Name(id=column)], keywords=[]):
-            return names.get(column, column)
-        case ast.Call(args=[ast.Name(id=column), contrast], keywords=[]) if (
-            _is_treatment(contrast)
-        ):
-            return names.get(column, column)
+            return names.get(column, column), ""
+        case ast.Call(args=[ast.Name(id=column), contrast], keywords=[]):
+            reference = _reference(contrast)
+            if reference:
+                return names.get(column, column), reference
     raise FedRidgeError(
         'formula: C() takes a column, as in C(sex) or C(stage, Treatment("2")). Levels '
         "are agreed across all sites, or given as levels=, of which the first is the "
@@ -176,13 +209,14 @@ def _category(tree: ast.Call, names: Mapping[str, str]) -> str:
     )
 
 
-def _is_treatment(tree: ast.AST) -> bool:
+def _reference(tree: ast.AST) -> str:
+    """Return the level in Treatment("level"), "" if it is anything else."""
     if not isinstance(tree, ast.Call) or _called(tree) != "Treatment":
-        return False
+        return ""
     given = [*tree.args, *(k.value for k in tree.keywords if k.arg == "reference")]
     one = len(given) == 1 == len(tree.args) + len(tree.keywords)
     level = given[0].value if one and isinstance(given[0], ast.Constant) else None
-    return isinstance(level, str) and not _NO_LEVEL.search(level)
+    return level if isinstance(level, str) and not _NO_LEVEL.search(level) else ""
 
 
 def _arithmetic(tree: ast.AST, names: Mapping[str, str]) -> list[str]:
@@ -245,17 +279,43 @@ def algebra(text: str) -> str:
     return found
 
 
-def refuse_explosion(text: str) -> None:
-    """Refuse products of so many terms that to write them down takes forever."""
-    outside = algebra(text)
-    powers = re.findall(r"(?:\*\*|\^)\s*(\w+)", outside)
-    products = len(re.findall(r"\*", re.sub(r"\*\*", "^", outside)))
+def refuse_explosion(text: str, syntax: Any, n_available: int) -> None:
+    """Refuse products of so many terms that to write them down takes forever.
+
+    Parameters
+    ----------
+    text : str
+        The formula.
+    syntax : ASTNode or Token
+        The same as formulaic reads it, before it multiplies anything out.
+    n_available : int
+        Columns that a point stands for.
+    """
+    powers = re.findall(r"(?:\*\*|\^)\s*(\w+)", algebra(text))
     too_high = any(not p.isdigit() or int(p) > _LARGEST_POWER for p in powers)
-    if products > _MOST_PRODUCTS or len(powers) > 1 or too_high:
+    if len(powers) > 1 or too_high or _most_terms(syntax, n_available) > _MOST_STEPS:
         raise FedRidgeError(
-            f"formula: at most {_MOST_PRODUCTS} products with * and one power of at "
-            f"most {_LARGEST_POWER}: write the interactions that are meant, with a:b."
+            f"formula: at most {_MOST_TERMS} terms and one power of at most "
+            f"{_LARGEST_POWER}: write the interactions that are meant, with a:b."
         )
+
+
+def _most_terms(syntax: Any, n_available: int) -> int:
+    """Return a bound on the terms that any part of a formula stands for."""
+    nodes = [syntax]
+    for node in nodes:  # parents before their parts
+        nodes += getattr(node, "args", ())
+    sizes: dict[int, int] = {}
+    for node in reversed(nodes):
+        parts = [sizes[id(part)] for part in getattr(node, "args", ())]
+        sign = str(getattr(node, "operator", ""))
+        size = {"": 1, ".": n_available}.get(sign, sum(parts))
+        if sign in (":", "*"):
+            size += math.prod(parts)
+        elif sign in ("**", "^"):
+            size = parts[0] ** _LARGEST_POWER
+        sizes[id(node)] = min(size, _MOST_STEPS + 1)
+    return max(sizes.values())
 
 
 def refuse_mistakable(text: str, available: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -101,7 +101,8 @@ class LocalTable:
 
     def scan(self, formula: TableFormula) -> tuple[TableProfile, RowOrigin]:
         """Return the profile, and how many rows every level has, which stay here."""
-        wanted = [*formula.used_columns(self.names), *formula.targets]
+        features = formula.used_columns(self.names)
+        wanted = [*features, *formula.targets]
         wanted += [formula.weights] if formula.weights else []
         present = [c for c in dict.fromkeys(wanted) if c in self.names]
         scans = {column: ColumnScan() for column in present}
@@ -119,16 +120,20 @@ class LocalTable:
         numbers = {*formula.numbers, formula.weights}
         columns = {
             column: _column_profile(
-                scan, column in categories, column in numbers, fills
+                scan,
+                category=column in categories,
+                number=column in numbers,
+                adds=fills and column in features,
             )
             for column, scan in scans.items()
         }
         counts = {c: dict(scans[c].level_counts) for c in columns if columns[c].levels}
-        return TableProfile(rows, complete, columns), RowOrigin(present, counts)
+        profile = TableProfile(rows, complete, columns)
+        return profile, RowOrigin(present, counts, self._identities)
 
     def coded(self, coding: Coding) -> RawRows:
         """Return X, y, weights and the origin of the rows, coded as agreed."""
-        spool, counts = _Spool(), {c: Counter[str]() for c in coding.levels}
+        spool, counts = _Spool(), defaultdict[str, Counter[str]](Counter)
         for part in self.parts(coding.raw_columns):
             rows = coding.code(part)
             spool.add(np.column_stack([p for p in rows[:3] if p is not None]))
@@ -145,13 +150,15 @@ class LocalTable:
         weight = block[:, -1] if weighted else None
         return X, y.iloc[:, 0] if n_targets == 1 else y, weight, origin
 
-    def _identities(self, coding: Coding) -> NDArray[Any]:
-        """Return a hash of every column for each of the rows that are coded."""
+    def _identities(self, coding: Coding | None = None) -> NDArray[Any]:
+        """Return a hash of every column for each row, or each that is coded."""
         found = [np.empty((0, 32), dtype=np.uint8)]
         for part in self.parts(self.names):
-            kept = coding.code(part).kept
-            texts = [level_text(part[c]).filter(kept).to_pylist() for c in sorted(part)]
-            rows = zip(*texts, strict=True)
+            texts = [level_text(part[c]) for c in sorted(part)]
+            if coding is not None:
+                kept = coding.code(part).kept
+                texts = [text.filter(kept) for text in texts]
+            rows = zip(*(text.to_pylist() for text in texts), strict=True)
             digests = b"".join(sha256(repr(row).encode()).digest() for row in rows)
             found.append(np.frombuffer(digests, dtype=np.uint8).reshape(-1, 32))
         return np.concatenate(found)
@@ -262,7 +269,7 @@ def _refuse_invisible(column: str, scan: ColumnScan) -> None:
 
 
 def _column_profile(
-    scan: ColumnScan, category: bool, number: bool, fills: bool
+    scan: ColumnScan, *, category: bool, number: bool, adds: bool
 ) -> ColumnProfile:
     levels: tuple[str, ...] | None = ()
     if category or (scan.kind == "text" and not number):
@@ -270,7 +277,7 @@ def _column_profile(
         most = MOST_LEVELS if category else MOST_UNDECLARED
         many = scan.too_many_levels or len(scan.levels) > most
         levels = None if many else tuple(sorted(scan.levels))
-    adds = fills and scan.kind == "number" and not category
+    adds &= scan.kind == "number" and not category
     total = _two_floats(scan.exact_sum) if adds else ()
     return ColumnProfile(scan.kind, scan.missing, scan.n_text, levels, total)
 

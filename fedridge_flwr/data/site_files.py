@@ -82,8 +82,10 @@ def find_site_files(
         paths = sorted(path for path in place.iterdir() if _is_table(path))
     elif any(sign in place.name for sign in "*?["):
         paths = sorted(path for path in place.parent.glob(place.name) if path.is_file())
-    else:
+    elif place.exists():
         paths = [place]
+    else:
+        raise DataError(f"there is no file or folder {str(data)!r}.")
     if not paths:
         raise DataError(
             f"there are no tables in {place.name!r}: it must be a folder with one file "

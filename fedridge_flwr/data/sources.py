@@ -50,15 +50,17 @@ class TableBatch(dict[str, Any]):
         super().__init__(columns)
         self.table, self.rows = table, rows
 
+    def place(self, row: int) -> str:
+        """Return where a person finds a row of this batch."""
+        return self.table.place(int(self.rows[row]))
+
     def numbers(self, column: str) -> NDArray[np.float64]:
         """Return a column as `numbers` does; an error names file, column and line."""
         try:
             return numbers(self[column])
         except NotNumbersError as error:
-            place = self.table.place(int(self.rows[error.first]))
-            raise self.table.error(
-                f"{{columns}} {error.problem(place)}", column
-            ) from None
+            problem = error.problem(self.place(error.first))
+            raise self.table.error(f"{{columns}} {problem}", column) from None
 
     def levels(self, column: str) -> Any:
         """Return a column as `level_text` does."""
@@ -207,7 +209,7 @@ class TableFile:
                 raise TableFileError(
                     self.path.name,
                     f"there is no column {name!r}.",
-                    local=_similar(name, self.names),
+                    local=similar_name(name, self.names),
                 )
 
 
@@ -292,8 +294,14 @@ def _one_batch(table: Any) -> Any:
     return table.combine_chunks().to_batches()[0]
 
 
-def _similar(name: str, names: tuple[str, ...]) -> str:
-    """Say which names in the file are meant, or which there are."""
+def similar_name(name: str, names: tuple[str, ...]) -> str:
+    """Say which name of a file is meant, or which there are.
+
+    Examples
+    --------
+    >>> similar_name("Ages", ("age", "sex"))
+    " Is 'age' meant? Names are case-sensitive."
+    """
     lower = {other.lower(): other for other in names}
     close = difflib.get_close_matches(name.lower(), lower, n=1)
     if close:

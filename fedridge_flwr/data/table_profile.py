@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,8 @@ MOST_UNDECLARED = 20
 _LARGEST_JSON = 16 << 20
 _LONGEST_NAME = 1_000
 _LARGEST_COUNT = 2**53
+_LARGEST_NUMBER = sys.float_info.max
+_LARGEST_SUM = 1e300  # those of all sites together must not overflow
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,8 @@ def _read_column(content: Any, rows: int) -> ColumnProfile:
         levels = tuple(map(_short_text, levels))
     missing = check_whole("missing", content["missing"], 0, rows)
     total = content["sum"]
-    if not isinstance(total, list) or not all(map(_is_finite, total)):
-        raise ValueError("a sum is not finite")
+    if not isinstance(total, list) or not all(map(_is_sum, total)) or len(total) > 2:
+        raise ValueError("a sum that no rows have")
     return ColumnProfile(
         content["kind"],
         missing,
@@ -153,5 +155,16 @@ def _short_text(value: Any) -> str:
     return value
 
 
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def _is_sum(value: Any) -> bool:
+    return is_finite_number(value) and abs(value) <= _LARGEST_SUM
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether a value in JSON is a number that float64 has.
+
+    Examples
+    --------
+    >>> [is_finite_number(value) for value in (1, 2.5, True, 10**400)]
+    [True, True, False, False]
+    """
+    return type(value) in (int, float) and abs(value) <= _LARGEST_NUMBER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..data.local_table import RowOrigin
 from ..data.rows import Rows
 from ..errors import PolicyError, column_labels
 from .rare_values import rare_columns
-from .upload_history import UploadHistory, blocks_of
+from .upload_history import UploadHistory, identities
 
 if TYPE_CHECKING:
     from .requests import Request
@@ -95,13 +96,15 @@ class SitePolicy:
     allowed_columns : collection of str, optional
         The only columns that rows may consist of; rows without names are declined.
     forbidden_columns : collection of str
-        Columns that rows may not have; rows without names are declined.
+        Columns that rows may not have, in capital or small letters; rows without names
+        are declined.
     requests : collection of str
         What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
-        several rounds), "columns" (means and variances), "feature_maps" (also functions
-        and arithmetic in a formula), "private", "table" (names, types and levels),
-        "residuals" (robust standard errors), "leverages" (with "residuals", for HC2 and
-        HC3). By default all but "feature_maps", "residuals" and "leverages".
+        several rounds), "columns" (means and variances), "feature_maps" (also
+        functions, arithmetic and products of numbers in a formula), "private", "table"
+        (names, types and levels), "residuals" (robust standard errors), "leverages"
+        (with "residuals", for HC2 and HC3). By default all but "feature_maps",
+        "residuals" and "leverages".
     require_privacy : bool
         Answer private requests only.
     require_secure_sums : bool
@@ -302,6 +305,8 @@ no rule 'min_row'.
             names.append("feature_maps")
         if getattr(getattr(request, "probe", None), "leverages", False):
             names.append("leverages")
+        # Before the rows are read: also that there is an error would be about them.
+        yield from self._asked_columns(request)
         for name in names:
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
@@ -312,6 +317,17 @@ no rule 'min_row'.
             if claimed is None or claimed < self.min_sites:
                 said = "does not say how many" if claimed is None else f"asks {claimed}"
                 yield f"min_sites={self.min_sites}, but the server {said}"
+
+    def _asked_columns(self, request: Request) -> Iterator[str]:
+        formula, coding = getattr(request, "formula", None), request.coding
+        if coding is not None:
+            yield from self.reasons_by_columns(None, RowOrigin(coding.raw_columns))
+        elif formula is not None:
+            named = [*formula.columns, *formula.targets, formula.weights]
+            origin = RowOrigin(list(filter(None, named)))
+            # Of all columns of a table, where a formula takes them, the table decides.
+            if not formula.takes_all:
+                yield from self.reasons_by_columns(None, origin)
 
     def reasons_by_table(self, n_rows: int, origin: RowOrigin) -> Iterator[str]:
         """Yield why nothing is said of a table: its columns, its rows, its levels."""
@@ -335,7 +351,8 @@ no rule 'min_row'.
             return
         else:
             names = [*rows.feature_names, *rows.target_names]
-        banned = [name for name in names if name in self.forbidden_columns]
+        forbidden = set(map(_folded, self.forbidden_columns))
+        banned = [name for name in names if _folded(name) in forbidden]
         if banned:
             yield f"columns are forbidden: {quoted(banned)}"
         if self.allowed_columns is not None:
@@ -404,30 +421,21 @@ no rule 'min_row'.
                 "most common one"
             )
 
-    def remember(self, rows: Rows, origin: RowOrigin | None = None) -> None:
-        """Enter an upload, or decline it if it is too much like an earlier one."""
+    def remember(self, rows: Rows | None, origin: RowOrigin | None = None) -> None:
+        """Enter an upload, or decline it if it is too much like an earlier one.
+
+        Without rows, it is one of all rows of the table that they would be made from.
+        """
         if self.min_row_difference == 1 or self.state is None:
             return
-        own = None
-        if origin is not None and origin.identities is not None:
-            own = origin.identities()
-        if own is not None and len(own) != rows.n_rows:
-            raise PolicyError(
-                f"declined by site policy: {len(own)} of {rows.n_rows} rows are "
-                "identified."
-            )
-        if own is not None and rows.weight is not None:
-            own = own[rows.weight > 0]
         history = UploadHistory(Path(self.state))
-        history.admit(blocks_of(rows) if own is None else own, self.min_row_difference)
+        history.admit(identities(rows, origin), self.min_row_difference)
 
 
 def _computes(request: Request) -> bool:
     """Whether a request is about columns that are computed from those of a table."""
-    formula = getattr(request, "formula", None)
-    if request.coding is not None:
-        formula = request.coding.formula
-    return formula is not None and formula.computes
+    asked = request.coding or getattr(request, "formula", None)
+    return asked is not None and asked.computes
 
 
 def decline(reasons: Iterable[str]) -> None:
@@ -454,6 +462,11 @@ def _refuse_unknown(rules: Mapping[str, Any]) -> None:
     unknown = [name for name in rules if name not in known]
     if unknown:
         raise PolicyError(f"there is no rule {quoted(unknown)}.")
+
+
+def _folded(name: str) -> str:
+    """Return a name as people compare it: a typo must not let a column out."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def _weaker(name: str, given: Any, base: Any) -> bool:

@@ -10,7 +10,13 @@ from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
 from ..data.rows import Rows, as_numbers, check_rows
 from ..data.schema import Schema
-from ..errors import ColumnNamesError, DataError, PrivacyError, ProtocolError
+from ..errors import (
+    ColumnNamesError,
+    DataError,
+    PolicyError,
+    PrivacyError,
+    ProtocolError,
+)
 from ..features import ColumnMoments, FeatureMap, check_allowed, map_rows
 from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator
@@ -82,6 +88,16 @@ class Guards:
         else:
             self.curator.agree(private)
 
+    def quietly(self, error: DataError) -> Exception:
+        """Return an error about a table as one of which a server learns no more.
+
+        How many values are not among the levels that a server made up is a count of
+        the rest. Names of columns are no data.
+        """
+        if not self.policies or isinstance(error, ColumnNamesError):
+            return error
+        return PolicyError(f"declined by site policy: the table does not fit. {error}")
+
     def check_table(self, n_rows: int, origin: RowOrigin) -> None:
         """Decline to describe a table that has too few rows, or of some level."""
         for policy in self.policies:
@@ -113,7 +129,7 @@ class Guards:
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."
             )
 
-    def remember(self, rows: Rows, origin: RowOrigin | None = None) -> None:
+    def remember(self, rows: Rows | None, origin: RowOrigin | None = None) -> None:
         """Enter what is about to be sent, or decline it beside what was sent before.
 
         Called with an answer at hand: rows of which nothing can be sent are no upload.
@@ -153,9 +169,14 @@ def respond(
     fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=5.
     """
     guards.check_request(request)
-    found = load()
-    if request.task == AskTable.task:
-        return _table(request, found, guards)
+    try:
+        found = load()
+        if request.task == AskTable.task:
+            return _table(request, found, guards)
+    except DataError as error:
+        if request.task == AskTable.task or request.coding is not None:
+            raise guards.quietly(error) from None
+        raise
     X, y, weight, *more = found
     origin: RowOrigin | None = more[0] if more else None
     if request.task == AskRelease.task:
@@ -213,6 +234,8 @@ def _table(request: Any, table: Any, guards: Guards) -> Answer:
     guards.check_table(profile.rows, origin)
     if not profile.columns:
         raise ColumnNamesError("the table has none of the columns of the formula.")
+    if any(column.present_sum for column in profile.columns.values()):
+        guards.remember(None, origin)  # sums of rows are an upload
     schema = Schema(len(profile.columns))
     return Answer(request.task, {"profile": profile.to_array()}, profile.rows, schema)
 

@@ -124,7 +124,20 @@ def agree_on_coding(
     marks = tuple(
         c for c in means if formula.missing == "indicator" and _gaps(tables, c)
     )
-    return Coding(formula, features, levels, means, marks), misfits
+    coding = Coding(formula, features, levels, means, marks)
+    _refuse_twice(coding)
+    return coding, misfits
+
+
+def _refuse_twice(coding: Coding) -> None:
+    """Refuse a column of a table that is called what a coded one is called."""
+    seen = Counter([*coding.names, *coding.target_names])
+    twice = [name for name, n in seen.items() if n > 1]
+    if twice:
+        raise FedRidgeError(
+            f"formula: several columns of the model would be called {quoted(twice)}. "
+            "Give the column of that name in the tables another one."
+        )
 
 
 def _all_columns(profiles: Mapping[str, TableProfile]) -> tuple[str, ...]:
@@ -250,13 +263,13 @@ def _levels(tables: _Tables, column: str) -> tuple[str, ...]:
     declared = tables.formula.levels.get(column)
     levels = sorted(where, key=_level_order) if declared is None else list(declared)
     _refuse_lookalikes(column, levels, where)
-    if tables.formula.missing == "indicator" and _gaps(tables, column):
+    if tables.formula.missing == "indicator":
         if MISSING_LEVEL in levels:
             raise FedRidgeError(
                 f"column {column!r} has a level {MISSING_LEVEL!r}, which stands for "
                 "missing values: rename it in the tables."
             )
-        levels.append(MISSING_LEVEL)
+        levels += [MISSING_LEVEL] * _gaps(tables, column)
     if not 1 < len(levels) <= MOST_LEVELS:
         raise FedRidgeError(
             f"column {column!r} has {len(levels)} level(s) over all sites, and needs 2 "

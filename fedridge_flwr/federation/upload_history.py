@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._text import counted
+from ..data.local_table import RowOrigin
 from ..data.names import Columns, Names
 from ..data.rows import Rows
 from ..errors import PolicyError
@@ -89,9 +90,10 @@ but these rows differ from those of an earlier upload in 1 row.
             rows = _told_apart(np.concatenate(found) if found else np.empty(0, "u8"))
             content = rows.astype("<u8").tobytes()
             known = "SELECT 1 FROM uploads WHERE checksum = ?"
-            if database.execute(known, [_checksum(content)]).fetchone():
+            checksum = _checksum(content, key)
+            if database.execute(known, [checksum]).fetchone():
                 return
-            for earlier in _earlier(database):
+            for earlier in _earlier(database, key):
                 common = np.intersect1d(rows, earlier, assume_unique=True).size
                 # Added or gone, whichever is more: a row with a new value is both.
                 differ = max(len(rows), len(earlier)) - common
@@ -104,7 +106,7 @@ but these rows differ from those of an earlier upload in 1 row.
             now = datetime.now(UTC).isoformat(timespec="seconds")
             database.execute(
                 "INSERT INTO uploads VALUES (?, ?, ?, ?)",
-                (now, len(rows), _checksum(content), content),
+                (now, len(rows), checksum, content),
             )
             database.execute("COMMIT")
 
@@ -177,6 +179,23 @@ def hash_rows(block: Any, key: bytes) -> Hashes:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
+def identities(rows: Rows | None, origin: RowOrigin | None = None) -> RowBlocks:
+    """Return what identifies rows: their tables' columns, else X, y and weights.
+
+    Without rows, these are all rows of the table that they would be made from.
+    """
+    if origin is None or origin.identities is None:
+        return () if rows is None else blocks_of(rows)
+    own = origin.identities()
+    if rows is None:
+        return own
+    if len(own) != rows.n_rows:
+        raise PolicyError(
+            f"declined by site policy: {len(own)} of {rows.n_rows} rows are identified."
+        )
+    return own if rows.weight is None else own[rows.weight > 0]
+
+
 def blocks_of(rows: Rows) -> Iterator[Any]:
     """Yield what identifies rows of X, y and weights, whatever the order of columns."""
     features, targets = (
@@ -222,15 +241,18 @@ def _told_apart(hashes: Hashes) -> Hashes:
     return np.unique(ordered + which.astype(np.uint64) * _STEP)
 
 
-def _earlier(database: sqlite3.Connection) -> Iterator[Hashes]:
+def _earlier(database: sqlite3.Connection, key: bytes) -> Iterator[Hashes]:
     for checksum, content in database.execute("SELECT checksum, rows FROM uploads"):
-        if _checksum(content) != checksum:
-            raise _unusable("an earlier upload is damaged: restore it from a copy")
+        if _checksum(content, key) != checksum:
+            raise _unusable(
+                "an earlier upload is damaged, or the key is another: restore both "
+                "from one copy"
+            )
         yield np.frombuffer(content, dtype="<u8").astype(np.uint64)
 
 
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _checksum(content: bytes, key: bytes) -> str:
+    return hashlib.blake2b(content, key=key, digest_size=32).hexdigest()
 
 
 def _unusable(why: str) -> PolicyError:

@@ -210,6 +210,12 @@ def test_target_features_and_a_client_column(
         (["show", "nowhere/model.json"], "nowhere"),
         (["report", "nowhere"], "nowhere"),
         (["predict", "no.json", "no.csv", "-o", "out.csv"], "no.json"),
+        (["fit", "{sites}", "-f", "bp ~ Age"], "Is 'age' meant?"),
+        (["fit", "{sites}", "-f", "bp ~ age + C(sex"], "formula: "),
+        (["fit", "{sites}", "-f", "bp ~ age", "-o", "{sites}/west.csv"], "File exists"),
+        (["check", "{sites}/west.csv", "-f", "bp ~ age", "-o", "/no/x"], "/no/x: "),
+        (["check", "{sites}", "-f", "bp ~ age"], "this is a folder"),
+        (["show", "{sites}"], "model.json: No such file"),
     ],
 )
 def test_errors_are_one_message_without_a_traceback(
@@ -224,6 +230,60 @@ def test_errors_are_one_message_without_a_traceback(
     assert err.startswith("fedridge: ")
     assert reason in err
     assert "Traceback" not in err
+
+
+def test_only_the_message_is_printed(
+    sites: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capfd, "fit", sites, "-f", "bp ~ height")
+    assert code == 2
+    assert out == ""
+    assert "WARNING" not in err
+
+
+def test_check_says_which_column_may_be_meant(
+    sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "check", sites / "west.csv", "-f", "bp ~ ages")
+    assert code == 1
+    assert "Is 'age' meant?" in out
+
+
+def test_check_asks_the_policy_about_products_of_numbers(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("min_rows = 5", encoding="utf-8")
+    formula = "bp ~ age:stage"
+    code, out, _ = run(
+        capsys, "check", sites / "west.csv", "-f", formula, "--policy", policy
+    )
+    assert code == 1
+    assert '"feature_maps" is not among the allowed requests' in out
+
+
+def test_a_prediction_that_fails_names_the_line_and_leaves_files_alone(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "fit", sites, "-f", FORMULA, "-o", tmp_path / "run")
+    model, out = tmp_path / "run" / "model.json", tmp_path / "out.csv"
+    out.write_text("of yesterday", encoding="utf-8")
+    new = tmp_path / "new.csv"
+    for row, reason in {
+        "40,x,1": "'sex' has 1 value(s) that are not among the levels agreed on, the "
+        "first in line 3",
+        "old,f,1": "'age' must have numbers, but 1 of 2 entries are not. The first "
+        "(line 3)",
+    }.items():
+        new.write_text(f"age,sex,stage\n30,m,2\n{row}\n", encoding="utf-8")
+        code, _, err = run(capsys, "predict", model, new, "-o", out)
+        assert code == 2
+        assert reason in err
+    assert out.read_text(encoding="utf-8") == "of yesterday"
+    code, _, err = run(capsys, "predict", model, new, "-o", new)
+    assert code == 2
+    assert "new.csv is the table that is read" in err
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_a_site_that_does_not_fit_ends_the_fit_unless_told_otherwise(

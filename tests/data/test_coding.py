@@ -222,3 +222,61 @@ def test_with_privacy_everything_must_be_known_before() -> None:
 def test_a_column_of_the_name_intercept_is_a_column() -> None:
     coding = Coding(TableFormula("y ~ 0 + Intercept + a"), ("Intercept", "a"))
     assert coding.names == ("Intercept", "a")
+
+
+def test_a_level_called_missing_is_a_level_unless_it_stands_for_missing_values() -> (
+    None
+):
+    told = {"y": [1.0, 2.0, 3.0, 4.0], "b": [MISSING_LEVEL, "u", None, "u"]}
+    coding = Coding(TableFormula("y ~ b"), ("b",), {"b": (MISSING_LEVEL, "u")})
+    rows = coding.code(arrow(pd.DataFrame(told)))
+    assert rows.kept.tolist() == [True, True, False, True]
+    assert rows.level_counts["b"] == {MISSING_LEVEL: 1, "u": 2}
+    assert rows.X.tolist() == [[0.0], [1.0], [1.0]]
+
+
+@pytest.mark.parametrize("reference", ["9", "2.0", "U"])
+def test_a_reference_that_is_no_level_is_refused_with_those_there_are(
+    reference: str,
+) -> None:
+    text = f"y ~ C(c, Treatment('{reference}'))"
+    coding = Coding(TableFormula(text), ("c",), {"c": ("1", "2", "u")})
+    with pytest.raises(FedRidgeError, match=r"'c' has no level .*'1', '2', 'u'"):
+        _ = coding.names
+
+
+def test_a_coding_that_would_fill_the_memory_is_refused_at_once() -> None:
+    many = [f"level {k}" for k in range(200)]
+    crossed = Coding(TableFormula("y ~ b:c"), ("b", "c"), {"b": many, "c": many})
+    with pytest.raises(FedRidgeError, match="40001 columns, 10000 at most"):
+        _ = crossed.names
+    text = Coding(TableFormula("y ~ b"), ("b",), {"b": list(map(str, range(100_000)))})
+    with pytest.raises(FedRidgeError, match="'b' has 100000 levels, 200 at most"):
+        _ = Coding.from_json(text.to_json()).names
+
+
+def test_counts_are_of_levels_cells_and_gaps() -> None:
+    formula = TableFormula("y ~ b*c + a", missing="mean")
+    coding = Coding(formula, ("b", "c", "a"), LEVELS, {"a": 0.0})
+    data = frame()
+    data.loc[:2, "a"] = np.nan
+    counts = coding.code(arrow(data)).level_counts
+    assert counts["b"] == data["b"].value_counts().to_dict()
+    assert sorted(counts["b:c"].values()) == sorted(data.groupby(["b", "c"]).size())
+    assert counts["missing(a)"] == {"yes": 3, "no": 37}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"means": {"a": 10**400}},
+        {"means": {"b": 1.0}},
+        {"indicators": ["a"]},
+        {"means": {"a": 1.0}, "indicators": ["a", "a"]},
+        {"means": {"a": 1.0}, "indicators": ["b"]},
+    ],
+)
+def test_a_coding_fills_in_numbers_only(more: dict[str, Any]) -> None:
+    coding = Coding(TableFormula("y ~ a + b"), ("a", "b"), {"b": ("u", "v")})
+    with pytest.raises(FedRidgeError, match="the coding"):
+        Coding.from_json(json.dumps({**coding.content(), **more}))

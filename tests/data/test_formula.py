@@ -196,3 +196,42 @@ def test_a_formula_says_whether_it_computes_anything() -> None:
     assert not TableFormula("y ~ a*C(b)").computes
     for text in ("y ~ log(a)", "y ~ I(a**2)", "log(y) ~ a", "y ~ {a + 1}"):
         assert TableFormula(text).computes
+
+
+def names(letter: str, n: int = 150) -> str:
+    return "+".join(f"{letter}{k}" for k in range(n))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"y ~ ({names('a')})**3",
+        f"y ~ ({names('a')})*({names('b')})*({names('c')})",
+        f"y ~ ({names('a')}):({names('b')}):({names('c')})",
+        "y ~ " + ":".join(f"(a{k} + b{k})" for k in range(25)),
+        f"({names('a')})**3 ~ x",
+    ],
+)
+def test_few_products_of_many_terms_are_not_written_down(text: str) -> None:
+    with pytest.raises(FedRidgeError, match="at most 2000 terms"):
+        TableFormula(text)
+
+
+def test_products_of_all_columns_are_not_written_down_if_there_are_many() -> None:
+    for text in ("y ~ .**3", "y ~ .:.:."):
+        formula = TableFormula(text)
+        assert formula.used_columns(["y", "a", "b"]) == ("a", "b")
+        with pytest.raises(FedRidgeError, match="at most 2000 terms"):
+            formula.used_columns([f"c{k}" for k in range(300)])
+
+
+def test_terms_have_the_columns_of_their_factors() -> None:
+    formula = TableFormula("y ~ a*C(b) + log(c):a")
+    assert formula.terms(()) == ((), ("a",), ("b",), ("a", "b"), ("", "a"))
+
+
+@pytest.mark.parametrize("text", ["y ~ log + log(a)", "I ~ I(a**2)", "y ~ C(C) + a"])
+def test_a_column_that_is_called_like_a_function_in_use_is_refused(text: str) -> None:
+    with pytest.raises(FedRidgeError, match="is a column and a function"):
+        TableFormula(text)
+    assert TableFormula("y ~ log + C(b)").columns == ("log", "b")

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import FedRidgeError, FitReport, SufficientStatistics, solve
+from fedridge_flwr.data.table_profile import ColumnProfile
 from fedridge_flwr.federation.reporting import site_facts
 from fedridge_flwr.federation.reporting.page import report_page
 from fedridge_flwr.federation.reporting.run_folder import page_from_folder, write_run
@@ -39,6 +40,7 @@ class Profile:
     rows: int
     complete: int
     missing: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, ColumnProfile] = field(default_factory=dict)
 
 
 def rows_of(n: int, seed: int, d: int = 4, t: int | None = None) -> Any:
@@ -287,6 +289,18 @@ def with_gaps() -> Any:
         "site-3": Profile(40, 0, {"thal": 40}),
     }
     return run
+
+
+def test_levels_that_one_site_alone_has_are_worth_a_remark() -> None:
+    run = with_gaps()
+    levels = {"site-0": ("f", "m"), "site-1": ("f", "m", "x"), "site-2": ("f",)}
+    run.result.gathered.table.parts |= {
+        site: Profile(30, 30, columns={"sex": ColumnProfile("text", levels=told)})
+        for site, told in levels.items()
+    }
+    facts = {site.client: site.remark for site in run.report.sites}
+    assert facts["site-1"] == "only here: level 'x' of sex"
+    assert facts["site-0"] == facts["site-2"] == ""
 
 
 def test_rows_that_were_dropped_are_counted_and_the_column_is_named() -> None:

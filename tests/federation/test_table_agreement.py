@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -285,3 +286,34 @@ def test_numbers_that_were_misread_do_not_leave_as_levels() -> None:
     tables = {"good": good, "better": good, "spoiled": spoiled}
     _, misfits = agree("y ~ a + b", tables)
     assert "has text in 30 row(s)" in misfits["spoiled"]
+
+
+@pytest.mark.parametrize("gap", [None, "u"])
+def test_a_level_called_missing_is_refused_where_another_stands_for_missing_values(
+    gap: str | None,
+) -> None:
+    table = {**NORTH, "b": [MISSING_LEVEL, "u", gap]}
+    assert agree("y ~ b", {"north": table})[0].levels["b"] == (MISSING_LEVEL, "u")
+    with pytest.raises(FedRidgeError, match=r"level '\(missing\)'.*rename it"):
+        agree("y ~ b", {"north": table}, missing="indicator")
+
+
+@pytest.mark.parametrize("text", ["y ~ b + `b[T.v]`", "y ~ a:c + `a:c`"])
+def test_two_columns_of_one_name_are_named(text: str) -> None:
+    more = {"b[T.v]": [1.0, 2.0, 5.0], "c": [2.0, 3.0, 3.0], "a:c": [1.0, 2.0, 9.0]}
+    with pytest.raises(FedRidgeError, match="several columns of the model"):
+        agree(text, {"north": {**NORTH, **more}})
+
+
+def test_a_reference_that_nobody_has_ends_the_fit() -> None:
+    with pytest.raises(FedRidgeError, match=r"'b' has no level 'w'.*'u', 'v'"):
+        agree("y ~ C(b, Treatment('w'))", {"north": NORTH})
+
+
+@pytest.mark.parametrize("total", [[10**400], [1e301], [1.0] * 3, [True], ["1"], 1.0])
+def test_sums_that_would_overflow_are_refused_on_arrival(total: object) -> None:
+    column = {"kind": "number", "missing": 0, "text": 0, "levels": [], "sum": total}
+    content = {"rows": 3, "complete": 3, "columns": {"a": column}}
+    text = json.dumps(content).encode()
+    with pytest.raises(ProtocolError, match="damaged"):
+        TableProfile.from_array(np.frombuffer(text, dtype=np.uint8))

@@ -306,6 +306,9 @@ def flip(file: Path) -> None:
         lambda folder: (folder / "uploads.sqlite").write_bytes(b"no database" * 100),
         lambda folder: (folder / "uploads.key").unlink(),
         lambda folder: (folder / "uploads.key").write_bytes(b""),
+        lambda folder: (folder / "uploads.key").write_bytes(
+            b"another of thirty-two byte key.."
+        ),
         lambda folder: flip(folder / "uploads.sqlite"),
     ],
 )

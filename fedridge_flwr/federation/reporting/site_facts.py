@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ..._text import quoted
 from ..._types import Array
 from ...data.table_profile import TableProfile
 from ...errors import FedRidgeError
@@ -139,6 +141,7 @@ def site_table(
         without = {} if model is None else models_without(parts, model)
     hidden = too_small(counts)
     everything = sum(counts.values())
+    sites = Counter(level for each in profiles.values() for level in set(_levels(each)))
     found = []
     for client in dict.fromkeys([*counts, *profiles]):
         own: dict[str, Any] = {"rows": counts.get(client, 0)}
@@ -158,6 +161,7 @@ def site_table(
         if client in profiles:
             own |= _gaps(profiles[client])
             remarks += _costly(profiles[client])
+            remarks += _only_here(profiles[client], sites) if len(profiles) > 1 else []
         found.append(SiteFacts(client=client, remark="; ".join(remarks), **own))
     return found
 
@@ -269,6 +273,23 @@ def _costly(profile: TableProfile) -> list[str]:
         f"{name} is missing in {n} of {profile.rows} rows"
         for name, n in profile.missing.items()
         if n > _COSTLY * profile.rows
+    ]
+
+
+def _levels(profile: TableProfile) -> Iterator[tuple[str, str]]:
+    for name, column in profile.columns.items():
+        for level in column.levels or ():
+            yield name, level
+
+
+def _only_here(profile: TableProfile, sites: Counter[tuple[str, str]]) -> list[str]:
+    """Name levels that no other site has: their effect is not apart from the site's."""
+    alone: dict[str, list[str]] = {}
+    for name, level in _levels(profile):
+        if sites[name, level] == 1:
+            alone.setdefault(name, []).append(level)
+    return [
+        f"only here: level {quoted(told)} of {name}" for name, told in alone.items()
     ]
 
 
