@@ -47,6 +47,7 @@ from .privacy import (
 )
 from .regression.alpha_grid import UnlikeScalesWarning
 from .regression.alpha_selection import AlphaSelection, GridEdgeWarning, select_alpha
+from .regression.classification import RidgeClassifierModel
 from .regression.inference import FewSitesWarning, Inference, infer
 from .regression.leave_client_out import ClampedLossWarning
 from .regression.model import RidgeModel
@@ -94,6 +95,7 @@ __all__ = [
     "ProtocolError",
     "RandomFourierFeatures",
     "Recommendation",
+    "RidgeClassifierModel",
     "RidgeClient",
     "RidgeModel",
     "SingularSystemError",

@@ -108,7 +108,16 @@ class Gathered:
             feature_map=self.feature_map,
             columns=self.wanted,
             coding=self.coding,
+            classes=self.classes,
         )
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The labels of y, as far as they are known, if y has labels."""
+        found: Any = self.settings.classes
+        if found == "auto":
+            found = getattr(self.answers, "classes", ())
+        return None if found is None else tuple(found)
 
     @property
     def wanted(self) -> Columns | None:
@@ -160,7 +169,11 @@ class Gathered:
             model = model.with_feature_map(self.feature_map, self.raw_features)
         model.features, model.targets = self.names or Columns()
         model.coding = self.coding
-        return model
+        if self.classes is None:
+            return model
+        from ..regression.classification import RidgeClassifierModel
+
+        return RidgeClassifierModel.from_model(model, self.classes)
 
     def agree_without(self, gone: Iterable[str]) -> None:
         """Agree on coding and map again, without clients that have gone."""
@@ -192,7 +205,7 @@ def gather(settings: FitSettings, request: Request) -> Generator[Round, None, Ga
     that of the others to the last digit, as if those had never been there.
     """
     screener = Screener(settings, summary=TOO_FEW if settings.screens else "")
-    answers = Aggregate(settings=settings)
+    answers = _aggregate(settings)
     found = Gathered(settings, screener, answers, feature_map=settings.feature_map)
     yield from _agree_on_coding(found)
     if settings.map_needs_data:
@@ -202,7 +215,7 @@ def gather(settings: FitSettings, request: Request) -> Generator[Round, None, Ga
         found.agree_on_map()
     for attempts_left in reversed(range(1 + MORE_AGREEMENTS)):
         members, coding = found.members, found.coding
-        found.answers = Aggregate(settings=settings, feature_map=found.feature_map)
+        found.answers = _aggregate(settings, found.feature_map)
         yield Round(found.about(request), found.answers, to=members or None)
         found.rounds += 1
         found.answers.refuse_silent(members, _GONE)
@@ -225,6 +238,16 @@ def gather(settings: FitSettings, request: Request) -> Generator[Round, None, Ga
     if names is not None and found.total.form == "full":
         found.total = found.total.with_feature_names(names)
     return found
+
+
+def _aggregate(
+    settings: FitSettings, feature_map: FeatureMap | None = None
+) -> Aggregate:
+    if settings.classes is None:
+        return Aggregate(settings=settings, feature_map=feature_map)
+    from .class_agreement import ClassAggregate
+
+    return ClassAggregate(settings=settings, feature_map=feature_map)
 
 
 def _agree_on_coding(found: Gathered) -> Generator[Round, None, None]:

@@ -158,8 +158,14 @@ def respond(
     origin: RowOrigin | None = more[0] if more else None
     if request.task == AskRelease.task:
         return _release(request, (X, y, weight), origin, guards)
-    loaded = check_rows(X, y, weight)
-    rows = loaded.arranged(request.columns)
+    if request.classes is None:
+        loaded = check_rows(X, y, weight)
+        rows = loaded.arranged(request.columns)
+    else:
+        from .class_rows import class_rows
+
+        loaded, rows = class_rows(request, (X, y, weight))
+        y = rows.Y
     guards.check_rows(rows, request.feature_map, origin)
     if request.task != AskProduct.task:
         _log_map(rows, request.feature_map)
@@ -227,7 +233,14 @@ def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
 def _statistics(request: AskStatistics, rows: Rows) -> Answer:
     _check_width(rows)
     found = encode_rows(rows, request.wire_dtype)
-    return Answer(found.kind, found.arrays, rows.n_rows, rows.schema, found.means_low)
+    return Answer(
+        found.kind,
+        found.arrays,
+        rows.n_rows,
+        rows.schema,
+        found.means_low,
+        labelled=request.classes is not None,
+    )
 
 
 def _columns(request: AskColumns, rows: Rows) -> Answer:
@@ -238,11 +251,12 @@ def _columns(request: AskColumns, rows: Rows) -> Answer:
 def _opening(request: AskOpening, rows: Rows) -> Answer:
     mode = request.mode_for(rows.schema, rows.n_rows)
     if mode == "oneshot":
-        return _statistics(AskStatistics(), rows)
+        return _statistics(AskStatistics(classes=request.classes), rows)
     if mode == "refine":
         _check_width(rows)
     opening = Opening.from_rows(rows, factor=mode == "refine")
-    return Answer(request.task, opening.to_arrays(), rows.n_rows, rows.schema)
+    labelled, arrays = request.classes is not None, opening.to_arrays()
+    return Answer(request.task, arrays, rows.n_rows, rows.schema, labelled=labelled)
 
 
 def _product(request: AskProduct, rows: Rows) -> Answer:
@@ -284,7 +298,12 @@ def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:
     model.features, model.targets = request.columns or Columns()
     if request.feature_map is not None:
         model = model.with_feature_map(request.feature_map, rows.n_features)
-    return error_moments(model, *raw)
+    X, y, weight = raw
+    if request.classes is None:
+        return error_moments(model, X, y, weight)
+    from ..regression.classification import is_right
+
+    return error_moments(model, X, y, weight, is_right)
 
 
 def _losses(request: AskLosses, rows: Rows) -> Losses:

@@ -36,6 +36,7 @@ class FitSettings:
     standardize: bool = False
     min_clients: int = 1
     feature_names: Sequence[str] | None = None
+    classes: Any = None
     alphas: Alphas | None = None
     cv: str | None = None
     one_standard_error: bool = False
@@ -99,6 +100,8 @@ class FitSettings:
         check_flag("strict", self.strict)
         if isinstance(self.feature_names, str):
             raise FedRidgeError("feature_names must be a sequence of names, not text.")
+        if self.classes is not None:
+            object.__setattr__(self, "classes", as_classes(self.classes))
         if self.privacy is not None:
             check_private_settings(self)
         elif self.cv is not None:
@@ -106,6 +109,11 @@ class FitSettings:
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
         self._derive()
+        if self.classes == "auto" and not self.one_shot:
+            raise FedRidgeError(
+                f'classes="auto" needs mode="oneshot": with mode="{self.mode}" give '
+                "the list of all classes."
+            )
         if self.mode != "oneshot":
             check_rounds_settings(self)
         if self.one_standard_error and self.selection in (None, "gcv"):
@@ -170,10 +178,24 @@ def as_feature_map(given: object) -> FeatureMap | None:
     )
 
 
+def as_classes(given: object) -> str | tuple[str, ...]:
+    """Return "auto", or the labels of a list of classes in their order."""
+    from ..data.labels import check_classes
+
+    return (
+        "auto" if isinstance(given, str) and given == "auto" else check_classes(given)
+    )
+
+
 def check_formula_settings(settings: FitSettings, formula: TableFormula) -> None:
     """Refuse what a formula says already; it may leave the intercept out."""
     if settings.feature_names is not None:
         raise FedRidgeError("the columns are those of the formula: no feature_names.")
+    if settings.classes is not None:
+        raise FedRidgeError(
+            "classes is for clients that have X and y: the target of a formula is a "
+            "number. Code two classes as 0 and 1, or let load_data return (X, labels)."
+        )
     if not formula.intercept:
         object.__setattr__(settings, "fit_intercept", False)
     if settings.privacy is not None:
@@ -220,6 +242,11 @@ def check_private_settings(settings: FitSettings) -> None:
             "a further release about the same rows, and exact statistics of single "
             'clients are not sent. Give alphas alone (cv="noise"): alpha is then '
             "chosen from the noisy statistics, at no cost in privacy."
+        )
+    if settings.classes is not None:
+        raise PrivacyError(
+            "classes is not available with privacy: labels and their counts are sent "
+            "as they are. Code two public classes as -1 and 1 in load_data."
         )
     if settings.mode in ("refine", "cg"):
         raise PrivacyError(

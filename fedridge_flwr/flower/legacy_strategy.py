@@ -95,6 +95,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Given the round, return configuration sent along to the clients.
     feature_names : sequence of str, optional
         Names that the columns of every client must have, in any order.
+    classes : sequence of labels or "auto", optional
+        Classify: y has labels, as in `fedridge_flwr.FedRidge`.
     alphas, cv, one_standard_error
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
@@ -210,6 +212,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         on_fit_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
         on_evaluate_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
         feature_names: Sequence[str] | None = None,
+        classes: Sequence[Any] | str | None = None,
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,

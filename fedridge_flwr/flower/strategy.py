@@ -77,6 +77,9 @@ class FedRidge(StrategyBase, Strategy):
     feature_names : sequence of str, optional
         Names that the columns of every client must have, where the server knows them.
         Clients that have them in another order rearrange their rows.
+    classes : sequence of labels or "auto", optional
+        Classify: y of every client has labels (text, whole numbers, booleans), and the
+        model is that of RidgeClassifier. "auto" takes the labels that clients have.
     alphas : sequence of float or "auto", optional
         Candidates to choose alpha from, instead of `alpha`; "auto" where only `cv` is
         given.
@@ -209,6 +212,7 @@ class FedRidge(StrategyBase, Strategy):
         min_evaluate_nodes: int = 1,
         min_available_nodes: int | None = None,
         feature_names: Sequence[str] | None = None,
+        classes: Sequence[Any] | str | None = None,
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,

@@ -37,11 +37,11 @@ from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
-from .name_records import names_fields, read_columns, read_digest
+from .name_records import label_fields, names_fields, read_columns, read_digest
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
-_SUMS = "evaluation-sums"
+_SUMS, _ACCURACY = "evaluation-sums", "accuracy"
 NAME_KEY = "client-name"
 _LOW = "means-low"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
@@ -84,6 +84,8 @@ def answer_fields(
     }
     if schema.features or schema.targets:
         fields |= names_fields(schema.columns, share_names)
+    if answer.labelled:
+        fields |= label_fields(schema.target_names or ())
     if schema.feature_map is not None and schema.n_features_in is not None:
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
     if answer.means_low:
@@ -112,7 +114,7 @@ def reply_content(answer: _Reply, share_names: bool) -> RecordDict:
         if isinstance(answer, Losses):
             metrics[_LOSSES] = answer.values.tolist()
         else:
-            metrics |= {"mse": answer.mse, "r2": answer.r2}
+            metrics |= _evaluation_scalars(answer)
             metrics[_SUMS] = answer.to_array().tolist()
     return RecordDict({**content, "metrics": MetricRecord(metrics)})
 
@@ -125,7 +127,12 @@ def losses_metrics(losses: Losses) -> dict[str, bytes]:
 def evaluation_metrics(found: ErrorMoments) -> dict[str, float | bytes]:
     """Return an evaluation for the older API."""
     sums = found.to_array().astype("<f8").tobytes()
-    return {"mse": found.mse, "r2": found.r2, _SUMS: sums}
+    return {**_evaluation_scalars(found), _SUMS: sums}
+
+
+def _evaluation_scalars(found: ErrorMoments) -> dict[str, float]:
+    told = {"mse": found.mse, "r2": found.r2}
+    return told if found.accuracy is None else {**told, _ACCURACY: found.accuracy}
 
 
 # ---- the server reads ---------------------------------------------------------------
@@ -147,7 +154,10 @@ def read_answer(content: RecordDict, request: Request) -> Any:
     _raise_refusal(content, fields)
     if request.task == AskEvaluation.task:
         asked: Any = request
-        return read_evaluation(content, len(np.atleast_2d(asked.model.coef_)))
+        found = read_evaluation(content, len(np.atleast_2d(asked.model.coef_)))
+        if request.classes is not None and getattr(found, _ACCURACY, None) is None:
+            raise ProtocolError("did not count its rows by class: does its y have any?")
+        return found
     if isinstance(request, AskLosses):
         return read_losses(content, len(request.models.coef))
     arrays = _find(content, ArrayRecord, "arrays", "fitres.parameters")
@@ -379,8 +389,13 @@ def read_evaluation(content: RecordDict, n_targets: int) -> ErrorMoments | Evalu
     r2: Any = found.get("r2", float("nan"))
     if not _is_number(r2) or not (r2 != r2 or -1e300 < r2 <= 1):
         raise ProtocolError("r2 must be a number of at most 1.")
+    accuracy: Any = found.get(_ACCURACY)
+    if accuracy is not None and not (_is_number(accuracy) and 0 <= accuracy <= 1):
+        raise ProtocolError("accuracy must be a number from 0 to 1.")
     told, sums = Evaluation(float(mse), float(r2), count), found.get(_SUMS)
-    return told if sums is None else _read_sums(sums, told, n_targets)
+    if sums is None:
+        return told
+    return replace(_read_sums(sums, told, n_targets), accuracy=accuracy)
 
 
 def _read_sums(sums: Any, told: Evaluation, n_targets: int) -> ErrorMoments:

@@ -46,7 +46,7 @@ from .array_records import (
     model_arrays,
     model_from_arrays,
 )
-from .name_records import names_fields, read_columns
+from .name_records import classes_fields, names_fields, read_classes, read_columns
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -93,6 +93,8 @@ def request_parts(request: Request) -> tuple[dict[str, Any], dict[str, NDArray[A
         fields[CODING_KEY] = request.coding.to_json()
     if request.columns is not None:
         fields |= names_fields(request.columns, in_clear=True)
+    if request.classes is not None:
+        fields |= classes_fields(request.classes)
     return fields, arrays
 
 
@@ -247,6 +249,7 @@ def read_request(
         "columns": read_columns(config) if NAMED & config.keys() else None,
         "coding": None if coding is None else Coding.from_json(coding),
         "sites": sites if type(sites) is int else None,
+        "classes": read_classes(config),
     }
     if evaluating:
         if asks_for_losses(config):

@@ -1,0 +1,117 @@
+"""`ClassAggregate`: contributions of clients that may each lack some of the classes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._text import counted
+from ..data.labels import MOST_CLASSES, are_canonical, sorted_labels, target_labels
+from ..errors import FedRidgeError
+from ..statistics.class_targets import are_class_targets, spread_out, with_classes
+from .aggregate import Aggregate, Contribution
+
+_NO_LABELS = (
+    "sent no labels of classes: does its y have labels, and is the same fedridge-flwr "
+    "installed on both sides?"
+)
+_NO_CLASSES = "sent targets that no rows of these classes can have"
+
+
+@dataclass
+class ClassAggregate(Aggregate):
+    """A running total whose targets are the classes of all clients together.
+
+    Every client has one target for each class of its own. A class that it lacks is the
+    constant -1, so that all are extended to the same classes, exactly.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        The labels of all clients that are in the total, or those of the server.
+    """
+
+    classes: tuple[str, ...] = ()
+    _labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def add(self, client: str, part: Contribution) -> None:
+        """Add one contribution, and note the classes of its client."""
+        self._labels.setdefault(client, part.schema.target_names or ())
+        super().add(client, part)
+
+    def _reason_to_refuse(self, part: Contribution) -> str | None:
+        reason = super()._reason_to_refuse(part)
+        return self._no_classes(part) if reason is None else reason
+
+    def _no_classes(self, part: Any) -> str | None:
+        labels, given = part.schema.target_names, self.settings.classes
+        if part.form not in ("full", "opening") or labels is None:
+            return _NO_LABELS
+        if given == "auto":
+            if len(labels) > MOST_CLASSES or not are_canonical(labels):
+                return "sent labels of classes that are not valid"
+        elif labels != target_labels(given):
+            return "sent other classes than those of the server"
+        if part.form != "full" or not part.total_weight > 0:
+            return None
+        complete = given == "auto" or len(given) != 2
+        return None if are_class_targets(part, complete=complete) else _NO_CLASSES
+
+    def result(self) -> Any:
+        """Return the total over the classes of all clients, or None without any."""
+        if self.settings.classes == "auto":
+            self._agree_on_classes()
+        else:
+            self.classes = self.settings.classes
+        return super().result()
+
+    def _agree_on_classes(self) -> None:
+        """Extend all contributions to the classes that any client has."""
+        found: set[str] = set()
+        # Those of most clients first: who invents classes does not exclude others.
+        for key, group in sorted(self._groups.items(), key=_largest_first):
+            more = {label for c in group.clients for label in self._labels[c]}
+            if len(found | more) > MOST_CLASSES:
+                del self._groups[key]
+                self._reject_all(
+                    group,
+                    f"has {counted(len(more - found), 'class')} more than the others, "
+                    f"and at most {MOST_CLASSES} are allowed: give the server "
+                    "classes=[...]",
+                )
+            else:
+                found |= more
+        self.classes = sorted_labels(found)
+        if not self._groups:
+            return
+        if len(found) < 2:
+            raise FedRidgeError(
+                "all rows of all clients are of one class: at least two are needed to "
+                "tell classes apart."
+            )
+        self._extend(target_labels(self.classes))
+
+    def _extend(self, labels: tuple[str, ...]) -> None:
+        groups, self._groups = self._groups, {}
+        for (schema, _), group in groups.items():
+            total = with_classes(group.running.total(), labels)
+            own = schema.target_names or ()
+            for client in group.clients:
+                if client in self.parts:
+                    self.parts[client] = with_classes(self.parts[client], labels)
+                if client in self.scales:
+                    weight, means, squares = self.scales[client]
+                    if means is not None:
+                        means = spread_out(means, own, labels, -1.0)
+                    squares = spread_out(squares, own, labels, 0.0)
+                    self.scales[client] = weight, means, squares
+            self._merge_group(group.clients, total)
+
+    def _merge_group(self, clients: list[str], total: Any) -> None:
+        first, *others = clients
+        self._merge(first, total)
+        self._groups[total.schema, total.form].clients.extend(others)
+
+
+def _largest_first(each: Any) -> Any:
+    (schema, _), group = each
+    clients, rows = group.size
+    return -clients, -rows, schema.target_names
