@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._checks import as_number
 from .._types import Array
 from ..errors import DataError, FedRidgeError
 from .table_values import level_of
@@ -112,6 +113,27 @@ def check_classes(given: Any) -> tuple[str, ...]:
             f"classes must be 2 to {MOST_CLASSES} labels, got {len(labels)}."
         )
     return sorted_labels(labels)
+
+
+def check_class_weight(given: Any) -> dict[str, float]:
+    """Return the weights of classes by label, or say what is wrong with them.
+
+    Examples
+    --------
+    >>> check_class_weight({1: 2, "2.0": 0.5})
+    {'1': 2.0, '2': 0.5}
+    """
+    pairs = list(given.items()) if isinstance(given, Mapping) else [("", None)]
+    try:
+        found = {label_text(label): as_number(weight) for label, weight in pairs}
+    except _NoLabelError:
+        found = {}
+    if len(found) < len(pairs) or not all(0 < w < np.inf for w in found.values()):
+        raise FedRidgeError(
+            'class_weight must be "balanced" or a dictionary from each label to a '
+            f"positive number, got {given!r}."
+        )
+    return found
 
 
 def are_canonical(labels: Iterable[str]) -> bool:

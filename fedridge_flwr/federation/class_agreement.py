@@ -1,9 +1,10 @@
 """`ClassAggregate`: contributions of clients that may each lack some of the classes."""
 
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._text import counted
 from ..data.labels import MOST_CLASSES, are_canonical, sorted_labels, target_labels
 from ..errors import FedRidgeError
 from ..statistics.class_targets import are_class_targets, spread_out, with_classes
@@ -23,12 +24,18 @@ class ClassAggregate(Aggregate):
     Every client has one target for each class of its own. A class that it lacks is the
     constant -1, so that all are extended to the same classes, exactly.
 
+    Parameters
+    ----------
+    asked : tuple of str
+        The classes that clients were asked for; empty if each sent its own.
+
     Attributes
     ----------
     classes : tuple of str
-        The labels of all clients that are in the total, or those of the server.
+        Those, or the labels of all clients that are in the total.
     """
 
+    asked: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     _labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -42,25 +49,24 @@ class ClassAggregate(Aggregate):
         return self._no_classes(part) if reason is None else reason
 
     def _no_classes(self, part: Any) -> str | None:
-        labels, given = part.schema.target_names, self.settings.classes
+        labels = part.schema.target_names
         if part.form not in ("full", "opening") or labels is None:
             return _NO_LABELS
-        if given == "auto":
-            if len(labels) > MOST_CLASSES or not are_canonical(labels):
-                return "sent labels of classes that are not valid"
-        elif labels != target_labels(given):
+        if self.asked and labels != target_labels(self.asked):
             return "sent other classes than those of the server"
+        if len(labels) > MOST_CLASSES or not are_canonical(labels):
+            return "sent labels of classes that are not valid"
         if part.form != "full" or not part.total_weight > 0:
             return None
-        complete = given == "auto" or len(given) != 2
+        complete = len(self.asked) != 2
         return None if are_class_targets(part, complete=complete) else _NO_CLASSES
 
     def result(self) -> Any:
         """Return the total over the classes of all clients, or None without any."""
-        if self.settings.classes == "auto":
-            self._agree_on_classes()
+        if self.asked:
+            self.classes = self.asked
         else:
-            self.classes = self.settings.classes
+            self._agree_on_classes()
         return super().result()
 
     def _agree_on_classes(self) -> None:
@@ -73,20 +79,15 @@ class ClassAggregate(Aggregate):
                 del self._groups[key]
                 self._reject_all(
                     group,
-                    f"has {counted(len(more - found), 'class')} more than the others, "
-                    f"and at most {MOST_CLASSES} are allowed: give the server "
-                    "classes=[...]",
+                    f"has {len(more - found)} further classes, and at most "
+                    f"{MOST_CLASSES} are allowed: give the server classes=[...]",
                 )
             else:
                 found |= more
         self.classes = sorted_labels(found)
         if not self._groups:
             return
-        if len(found) < 2:
-            raise FedRidgeError(
-                "all rows of all clients are of one class: at least two are needed to "
-                "tell classes apart."
-            )
+        _refuse_one_class(found)
         self._extend(target_labels(self.classes))
 
     def _extend(self, labels: tuple[str, ...]) -> None:
@@ -109,6 +110,31 @@ class ClassAggregate(Aggregate):
         first, *others = clients
         self._merge(first, total)
         self._groups[total.schema, total.form].clients.extend(others)
+
+
+def balanced(counts: Iterable[Mapping[str, int]]) -> tuple[tuple[str, float], ...]:
+    """Return n / (K n_k) for each of K classes: all then weigh the same together.
+
+    Examples
+    --------
+    >>> balanced([{"fir": 3}, {"fir": 3, "oak": 2}])
+    (('fir', 0.6666666666666666), ('oak', 2.0))
+    """
+    total = sum((Counter(each) for each in counts), Counter[str]())
+    if not total:
+        return ()
+    _refuse_one_class(total)
+    n_rows, n_classes = total.total(), len(total)
+    labels = sorted_labels(total)
+    return tuple((label, n_rows / (n_classes * total[label])) for label in labels)
+
+
+def _refuse_one_class(labels: Collection[str]) -> None:
+    if len(labels) < 2:
+        raise FedRidgeError(
+            "all rows of all clients are of one class: at least two are needed to tell "
+            "classes apart."
+        )
 
 
 def _largest_first(each: Any) -> Any:

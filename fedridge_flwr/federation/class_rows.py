@@ -18,7 +18,7 @@ from ..data.local_table import RawRows
 from ..data.names import Columns, Names
 from ..data.rows import Rows, check_rows
 from ..errors import DataError
-from .requests import AskColumns, AskEvaluation, Request
+from .requests import AskClasses, AskColumns, AskEvaluation, Request
 
 
 def class_rows(request: Request, raw: RawRows) -> tuple[Rows, Rows]:
@@ -37,10 +37,10 @@ def class_rows(request: Request, raw: RawRows) -> tuple[Rows, Rows]:
         return loaded, replace(arranged, Y=np.zeros(loaded.n_rows, np.int8))
     if not loaded.n_filled:
         raise DataError("there are no rows with weight, and so no classes.")
-    if request.classes:
-        codes = _codes_among(request, labels, codes)
+    places = _codes_among(request, labels, codes)
+    if request.classes and request.task != AskClasses.task:
         names = target_labels(request.classes)
-        targets = class_targets(codes, len(request.classes))
+        targets = class_targets(places, len(request.classes))
     else:
         filled = codes if loaded.weight is None else codes[loaded.weight > 0]
         present = np.unique(filled)
@@ -48,17 +48,23 @@ def class_rows(request: Request, raw: RawRows) -> tuple[Rows, Rows]:
         own = np.where(np.isin(codes, present), np.searchsorted(present, codes), -1)
         targets = one_vs_rest(own, len(present))
     schema = replace(arranged.schema, n_targets=len(names), targets=Names.of(names))
-    return loaded, replace(arranged, Y=targets, schema=schema)
+    rows = replace(arranged, Y=targets, schema=schema)
+    if not request.class_weight or request.task == AskEvaluation.task:
+        return loaded, rows
+    by_label = dict(request.class_weight)
+    factors = np.array([by_label.get(label, 1.0) for label in labels])[codes]
+    weights = factors if rows.weight is None else factors * rows.weight
+    return loaded, replace(rows, weight=weights)
 
 
 def _codes_among(
     request: Request, labels: tuple[str, ...], codes: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Return the places of the rows' labels among the classes of the server.
+    """Return the places of the rows' labels among the classes of the server, if any.
 
     In an evaluation, rows of another class have -1 and count as wrong.
     """
-    classes = request.classes or ()
+    classes = request.classes or labels
     found = codes_among(classes, labels, codes)
     unknown = int(np.count_nonzero(found < 0))
     if unknown and request.task != AskEvaluation.task:

@@ -32,6 +32,7 @@ REQUESTS = (
     "feature_maps",
     "private",
     "table",
+    "classes",
 )
 """What a server can ask for, as a policy calls it."""
 
@@ -47,6 +48,7 @@ _NAMES = {
     "columns": "columns",
     "release": "private",
     "table": "table",
+    "classes": "classes",
 }
 """The name of every task; a task that is not among them is never allowed."""
 
@@ -94,7 +96,8 @@ class SitePolicy:
         What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
         several rounds), "columns" (means and variances), "feature_maps" (also functions
         and arithmetic in a formula), "private",
-        "table" (names, types and levels). By default all but "feature_maps".
+        "table" (names, types and levels), "classes" (labels of y and their counts).
+        By default all but "feature_maps".
     require_privacy : bool
         Answer private requests only.
     require_secure_sums : bool
@@ -293,7 +296,9 @@ no rule 'min_row'.
         # A function of a column can make one row outweigh all others, as a map can.
         if request.feature_map is not None or _computes(request):
             names.append("feature_maps")
-        for name in names:
+        if request.classes is not None:
+            names.append("classes")
+        for name in dict.fromkeys(names):
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
         if self.require_privacy and names[0] != "private":

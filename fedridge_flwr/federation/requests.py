@@ -84,6 +84,8 @@ class Request:
         How many sites are asked at the same time, as the server says.
     classes : tuple of str, optional
         The labels that y has, of which targets are made; empty for the client's own.
+    class_weight : tuple of (str, float)
+        By which the weights of rows of some classes are multiplied.
     """
 
     feature_map: FeatureMap | None = None
@@ -91,6 +93,7 @@ class Request:
     coding: Coding | None = None
     sites: int | None = None
     classes: tuple[str, ...] | None = None
+    class_weight: tuple[tuple[str, float], ...] = ()
 
     task: ClassVar[str]
 
@@ -111,6 +114,13 @@ class AskStatistics(Request):
     wire_dtype: str = "float64"
 
     task: ClassVar[str] = "statistics"
+
+
+@dataclass(frozen=True)
+class AskClasses(Request):
+    """The labels of y, and how many rows have each."""
+
+    task: ClassVar[str] = "classes"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
@@ -21,6 +23,7 @@ from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
     Answer,
+    AskClasses,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -243,6 +246,14 @@ def _statistics(request: AskStatistics, rows: Rows) -> Answer:
     )
 
 
+def _classes(request: AskClasses, rows: Rows) -> Answer:
+    """Return how many rows with weight each class has."""
+    filled = slice(None) if rows.weight is None else rows.weight > 0
+    counts = (np.asarray(rows.Y)[filled] > 0).sum(axis=0).astype(np.float64)
+    arrays, n_rows = {"counts": counts}, rows.n_rows
+    return Answer(request.task, arrays, n_rows, rows.schema, labelled=True)
+
+
 def _columns(request: AskColumns, rows: Rows) -> Answer:
     moments = ColumnMoments.from_rows(rows).to_array()
     return Answer(request.task, {"columns": moments}, rows.n_rows, rows.schema)
@@ -312,6 +323,7 @@ def _losses(request: AskLosses, rows: Rows) -> Losses:
 
 _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
     AskStatistics.task: _statistics,
+    AskClasses.task: _classes,
     AskColumns.task: _columns,
     AskOpening.task: _opening,
     AskProduct.task: _product,

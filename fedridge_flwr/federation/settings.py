@@ -37,6 +37,7 @@ class FitSettings:
     min_clients: int = 1
     feature_names: Sequence[str] | None = None
     classes: Any = None
+    class_weight: Any = None
     alphas: Alphas | None = None
     cv: str | None = None
     one_standard_error: bool = False
@@ -100,8 +101,8 @@ class FitSettings:
         check_flag("strict", self.strict)
         if isinstance(self.feature_names, str):
             raise FedRidgeError("feature_names must be a sequence of names, not text.")
-        if self.classes is not None:
-            object.__setattr__(self, "classes", as_classes(self.classes))
+        if self.classes is not None or self.class_weight is not None:
+            check_class_settings(self)
         if self.privacy is not None:
             check_private_settings(self)
         elif self.cv is not None:
@@ -109,7 +110,8 @@ class FitSettings:
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
         self._derive()
-        if self.classes == "auto" and not self.one_shot:
+        counted_first = self.class_weight == "balanced"
+        if self.classes == "auto" and not self.one_shot and not counted_first:
             raise FedRidgeError(
                 f'classes="auto" needs mode="oneshot": with mode="{self.mode}" give '
                 "the list of all classes."
@@ -137,8 +139,9 @@ class FitSettings:
         one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         rounds = 1 if one_shot else self.max_rounds
-        agrees = needs_data or self.formula is not None
-        rounds += needs_data + (self.formula is not None)
+        balanced = self.class_weight == "balanced"
+        agrees = needs_data or self.formula is not None or balanced
+        rounds += needs_data + (self.formula is not None) + balanced
         rounds += MORE_AGREEMENTS if agrees else 0
         names, screens = self.feature_names, self.screen != "off" and not private
         excludes = screens and self.screen == "exclude"
@@ -178,13 +181,17 @@ def as_feature_map(given: object) -> FeatureMap | None:
     )
 
 
-def as_classes(given: object) -> str | tuple[str, ...]:
-    """Return "auto", or the labels of a list of classes in their order."""
-    from ..data.labels import check_classes
+def check_class_settings(settings: FitSettings) -> None:
+    """Keep classes and their weights by label, or say what is wrong with them."""
+    from ..data.labels import check_class_weight, check_classes
 
-    return (
-        "auto" if isinstance(given, str) and given == "auto" else check_classes(given)
-    )
+    classes, weight = settings.classes, settings.class_weight
+    if classes is None:
+        raise FedRidgeError('class_weight needs classes: use classes="auto".')
+    if not (isinstance(classes, str) and classes == "auto"):
+        object.__setattr__(settings, "classes", check_classes(classes))
+    if weight is not None and not (isinstance(weight, str) and weight == "balanced"):
+        object.__setattr__(settings, "class_weight", check_class_weight(weight))
 
 
 def check_formula_settings(settings: FitSettings, formula: TableFormula) -> None:

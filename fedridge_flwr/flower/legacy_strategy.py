@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from flwr.app import Message, MessageType, RecordDict
@@ -95,7 +95,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Given the round, return configuration sent along to the clients.
     feature_names : sequence of str, optional
         Names that the columns of every client must have, in any order.
-    classes : sequence of labels or "auto", optional
+    classes, class_weight
         Classify: y has labels, as in `fedridge_flwr.FedRidge`.
     alphas, cv, one_standard_error
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
@@ -213,6 +213,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         on_evaluate_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
         feature_names: Sequence[str] | None = None,
         classes: Sequence[Any] | str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -80,6 +80,8 @@ class FedRidge(StrategyBase, Strategy):
     classes : sequence of labels or "auto", optional
         Classify: y of every client has labels (text, whole numbers, booleans), and the
         model is that of RidgeClassifier. "auto" takes the labels that clients have.
+    class_weight : mapping or "balanced", optional
+        Weight of the rows of each class; "balanced" costs a small round more.
     alphas : sequence of float or "auto", optional
         Candidates to choose alpha from, instead of `alpha`; "auto" where only `cv` is
         given.
@@ -213,6 +215,7 @@ class FedRidge(StrategyBase, Strategy):
         min_available_nodes: int | None = None,
         feature_names: Sequence[str] | None = None,
         classes: Sequence[Any] | str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,

@@ -9,7 +9,9 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from ..._checks import check_numbers
 from ..._types import Array
+from ...data.labels import MOST_CLASSES, are_canonical
 from ...data.names import Columns
 from ...data.schema import Schema
 from ...data.table_profile import TableProfile
@@ -18,6 +20,7 @@ from ...features import ColumnMoments, FeatureMap
 from ...federation.costs import MOST_FEATURES
 from ...federation.requests import (
     Answer,
+    AskClasses,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -252,6 +255,23 @@ def _read_columns(
     return replace(found, schema=schema)
 
 
+def _read_classes(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> dict[str, int]:
+    if request.task != AskClasses.task or len(arrays) != 1:
+        raise ProtocolError("sent counts of classes, which were not asked for.")
+    labels = schema.target_names or ()
+    if len(labels) > MOST_CLASSES or not are_canonical(labels):
+        raise ProtocolError("sent labels of classes that are not valid.")
+    if request.classes and not set(labels) <= set(request.classes):
+        raise ProtocolError("sent other classes than those of the server.")
+    counts = check_numbers(arrays[0], np.float64, len(labels), "counts of classes")
+    whole = (counts == np.floor(counts)).all() and (counts >= 0).all()
+    if not (labels and whole and 0 < counts.sum() <= count):
+        raise ProtocolError("sent counts of classes that its rows cannot have.")
+    return {label: int(n) for label, n in zip(labels, counts, strict=True) if n}
+
+
 def _read_opening(
     request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> Opening:
@@ -293,6 +313,7 @@ def _read_table(
 _READERS: dict[str, Any] = {
     AskTable.task: _read_table,
     "private": _read_release,
+    AskClasses.task: _read_classes,
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,

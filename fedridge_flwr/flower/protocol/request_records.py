@@ -23,6 +23,7 @@ from ...errors import PrivacyError, ProtocolError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
+    AskClasses,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -46,7 +47,13 @@ from .array_records import (
     model_arrays,
     model_from_arrays,
 )
-from .name_records import classes_fields, names_fields, read_classes, read_columns
+from .name_records import (
+    classes_fields,
+    names_fields,
+    read_class_weight,
+    read_classes,
+    read_columns,
+)
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -94,7 +101,7 @@ def request_parts(request: Request) -> tuple[dict[str, Any], dict[str, NDArray[A
     if request.columns is not None:
         fields |= names_fields(request.columns, in_clear=True)
     if request.classes is not None:
-        fields |= classes_fields(request.classes)
+        fields |= classes_fields(request.classes, request.class_weight)
     return fields, arrays
 
 
@@ -108,7 +115,7 @@ def _write_statistics(request: AskStatistics) -> Any:
     return ({} if dtype == "float64" else {_DTYPE: dtype}), {}
 
 
-def _write_columns(request: AskColumns) -> Any:
+def _write_task(request: AskClasses | AskColumns) -> Any:
     return {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task}, {}
 
 
@@ -151,7 +158,8 @@ def _write_losses(request: AskLosses) -> Any:
 _WRITERS: dict[str, Any] = {
     AskTable.task: _write_table,
     AskStatistics.task: _write_statistics,
-    AskColumns.task: _write_columns,
+    AskClasses.task: _write_task,
+    AskColumns.task: _write_task,
     AskOpening.task: _write_opening,
     AskProduct.task: _write_product,
     AskRelease.task: _write_release,
@@ -250,6 +258,7 @@ def read_request(
         "coding": None if coding is None else Coding.from_json(coding),
         "sites": sites if type(sites) is int else None,
         "classes": read_classes(config),
+        "class_weight": read_class_weight(config),
     }
     if evaluating:
         if asks_for_losses(config):
@@ -264,6 +273,8 @@ def read_request(
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
         return AskColumns(**rest)
+    if task == AskClasses.task:
+        return AskClasses(**{**rest, "classes": rest["classes"] or ()})
     if task == AskProduct.task:
         return AskProduct(_read_vectors(arrays), **rest)
     if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
