@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         ridge_client_app,
         table_client_app,
     )
+    from .regression.federated_estimator import FederatedRidge, FederatedRidgeClassifier
 
 __all__ = [
     "AlphaSelection",
@@ -72,6 +73,8 @@ __all__ = [
     "FeatureMap",
     "FedRidge",
     "FedRidgeError",
+    "FederatedRidge",
+    "FederatedRidgeClassifier",
     "FewSitesWarning",
     "FitReport",
     "GaussianProjection",
@@ -127,6 +130,9 @@ _FROM_FLOWER = {
     "table_client_app",
 }
 
+# Nor does everybody need scikit-learn, of which these two are estimators.
+_ESTIMATORS = {"FederatedRidge", "FederatedRidgeClassifier"}
+
 try:
     __version__ = version("fedridge-flwr")
 except PackageNotFoundError:  # a checkout that was not installed
@@ -136,6 +142,8 @@ except PackageNotFoundError:  # a checkout that was not installed
 def __getattr__(name: str) -> Any:
     if name in _FROM_FLOWER:
         return getattr(import_module(".flower", __name__), name)
+    if name in _ESTIMATORS:
+        return getattr(import_module(".regression.federated_estimator", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
