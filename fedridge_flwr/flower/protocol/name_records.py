@@ -17,7 +17,7 @@ _KEYS = {
     "features": ("feature-hash", "feature-set-hash", "feature-order", "feature-names"),
     "targets": ("target-hash", "target-set-hash", "target-order", "target-names"),
 }
-_CLASSES, _WEIGHTS = "classes", "class-weights"
+CLASSES_KEY, _WEIGHTS = "classes", "class-weights"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _MOST_BYTES = 4_000_000
@@ -49,14 +49,14 @@ def classes_fields(
     classes: Sequence[str], weights: Sequence[tuple[str, float]]
 ) -> dict[str, Any]:
     """Return what a request says of the classes of y; of none, clients have theirs."""
-    fields = {_CLASSES: json.dumps(list(classes))}
+    fields = {CLASSES_KEY: json.dumps(list(classes))}
     return {**fields, _WEIGHTS: json.dumps(dict(weights))} if weights else fields
 
 
-def read_classes(fields: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the classes of a request, None if it is not about classes."""
-    labels = _read_clear(fields.get(_CLASSES))
-    if labels and (len(labels) > MOST_CLASSES or not are_canonical(labels)):
+def read_classes(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the classes of a request that is about classes."""
+    labels = _read_clear(fields.get(CLASSES_KEY)) or ()
+    if len(labels) > MOST_CLASSES or not are_canonical(labels):
         raise ProtocolError("the classes of the request are not valid labels.")
     return labels
 

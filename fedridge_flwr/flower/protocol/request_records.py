@@ -48,6 +48,7 @@ from .array_records import (
     model_from_arrays,
 )
 from .name_records import (
+    CLASSES_KEY,
     classes_fields,
     names_fields,
     read_class_weight,
@@ -257,9 +258,10 @@ def read_request(
         "columns": read_columns(config) if NAMED & config.keys() else None,
         "coding": None if coding is None else Coding.from_json(coding),
         "sites": sites if type(sites) is int else None,
-        "classes": read_classes(config),
-        "class_weight": read_class_weight(config),
     }
+    if CLASSES_KEY in config:
+        rest |= {"classes": read_classes(config)}
+        rest |= {"class_weight": read_class_weight(config)}
     if evaluating:
         if asks_for_losses(config):
             return AskLosses(held_out_from_arrays(arrays), **rest)
@@ -274,7 +276,7 @@ def read_request(
     if task == AskColumns.task:
         return AskColumns(**rest)
     if task == AskClasses.task:
-        return AskClasses(**{**rest, "classes": rest["classes"] or ()})
+        return AskClasses(**{"classes": (), **rest})
     if task == AskProduct.task:
         return AskProduct(_read_vectors(arrays), **rest)
     if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
