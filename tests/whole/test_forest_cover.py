@@ -31,7 +31,7 @@ def forest(folder: Path, rows: int | None = None) -> tuple[Any, Any, Any]:
     kind = table.pop("Cover_Type").to_numpy()
     areas = [f"Wilderness_Area{k}" for k in range(1, 1 + AREAS)]
     area = table[areas].to_numpy().argmax(axis=1)
-    return table.drop(columns=areas).to_numpy(float), kind, area
+    return table.to_numpy(float), kind, area
 
 
 def one_round(strategy: Any, X: Any, y: Any, area: Any, **options: Any) -> Any:
