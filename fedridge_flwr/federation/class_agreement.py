@@ -33,15 +33,17 @@ class ClassAggregate(Aggregate):
     ----------
     classes : tuple of str
         Those, or the labels of all clients that are in the total.
+    labels : dict of str to tuple of str
+        The labels that each client sent.
     """
 
     asked: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    _labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def add(self, client: str, part: Contribution) -> None:
         """Add one contribution, and note the classes of its client."""
-        self._labels.setdefault(client, part.schema.target_names or ())
+        self.labels.setdefault(client, part.schema.target_names or ())
         super().add(client, part)
 
     def _reason_to_refuse(self, part: Contribution) -> str | None:
@@ -74,7 +76,7 @@ class ClassAggregate(Aggregate):
         found: set[str] = set()
         # Those of most clients first: who invents classes does not exclude others.
         for key, group in sorted(self._groups.items(), key=_largest_first):
-            more = {label for c in group.clients for label in self._labels[c]}
+            more = {label for c in group.clients for label in self.labels[c]}
             if len(found | more) > MOST_CLASSES:
                 del self._groups[key]
                 self._reject_all(
@@ -127,6 +129,36 @@ def balanced(counts: Iterable[Mapping[str, int]]) -> tuple[tuple[str, float], ..
     n_rows, n_classes = total.total(), len(total)
     labels = sorted_labels(total)
     return tuple((label, n_rows / (n_classes * total[label])) for label in labels)
+
+
+def lookalikes(labels: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return whose labels differ from those of most in spelling only.
+
+    Both spellings are classes: which is right, if any, the server cannot know.
+
+    Examples
+    --------
+    >>> lookalikes({"a": ["yes", "no"], "b": ["yes"], "c": ["Yes", "no"]})
+    {'c': "its class 'Yes' is 'yes' at other clients: are both meant?"}
+    """
+    counts = Counter(label for each in labels.values() for label in set(each))
+    usual: dict[str, str] = {}
+    for label, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+        usual.setdefault(_spoken(label), label)
+    found = {}
+    for client, each in labels.items():
+        for label in each:
+            other = usual[_spoken(label)]
+            if other != label:
+                found[client] = (
+                    f"its class {label!r} is {other!r} at other clients: are both "
+                    "meant?"
+                )
+    return found
+
+
+def _spoken(label: str) -> str:
+    return " ".join(label.casefold().split())
 
 
 def _refuse_one_class(labels: Collection[str]) -> None:

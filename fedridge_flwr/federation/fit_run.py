@@ -233,7 +233,7 @@ class FitRun:
             },
             remarks={
                 client: why
-                for client, why in gathered.screener.remarks.items()
+                for client, why in gathered.remarks.items()
                 if client not in failures
             },
             screening=gathered.screener.summary,

@@ -96,6 +96,17 @@ class Gathered:
         }
 
     @property
+    def remarks(self) -> dict[str, str]:
+        """What is unusual about clients, and may well be right."""
+        found = self.screener.remarks
+        if self.settings.classes is None:
+            return found
+        from .class_agreement import lookalikes
+
+        told = self.labels.parts or getattr(self.answers, "labels", {})
+        return found | lookalikes(told)
+
+    @property
     def coding(self) -> Coding | None:
         """How the columns of tables become numbers, if there is a formula."""
         return self.table.coding

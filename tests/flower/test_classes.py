@@ -30,10 +30,13 @@ from fedridge_flwr import (
     SitePolicy,
     ridge_client_app,
 )
+from fedridge_flwr.data.labels import are_canonical
+from fedridge_flwr.federation.aggregate import Answers
 from fedridge_flwr.federation.class_agreement import ClassAggregate
 from fedridge_flwr.federation.requests import AskClasses, AskStatistics
 from fedridge_flwr.federation.respond import Guards, respond
 from fedridge_flwr.federation.settings import FitSettings
+from fedridge_flwr.flower.protocol.answer_records import answer_fields, read_fields
 
 STRATEGIES = (FedRidge, LegacyFedRidge)
 LABELS = {
@@ -335,6 +338,18 @@ def test_who_invents_classes_excludes_nobody_else():
     check_equal(run.model, RidgeClassifier().fit(X, y), X)
 
 
+@pytest.mark.parametrize("weight", [None, "balanced"])
+def test_labels_that_are_spelled_alike_are_remarked_on(weight):
+    X, y, group = forest()
+    y = y.astype(object)
+    y[(group == 2) & (y == "fir")] = "Fir"
+    run = run_fit(split(X, y, group), classes="auto", class_weight=weight)
+    assert run.report.remarks == {
+        "2": "its class 'Fir' is 'fir' at other clients: are both meant?"
+    }
+    assert run.model.classes_.tolist() == ["Fir", "ash", "elm", "fir", "oak"]
+
+
 def test_an_older_client_sends_numbers_and_is_named():
     X, y, group = forest("integers")
 
@@ -352,6 +367,33 @@ def test_an_older_client_sends_numbers_and_is_named():
     assert "no labels of classes" in found.report_.failures["1003"]
     # A model of several targets cannot be evaluated on one column of numbers.
     assert list(found.report_.evaluation_failures) == ["1003"]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    labels=st.lists(st.text(max_size=4) | st.integers() | st.none(), max_size=6),
+    scale=st.sampled_from([1.0, -1.0, 0.5, 1e200, np.nan]),
+    counts=st.lists(st.floats(allow_nan=True), max_size=6),
+)
+def test_hostile_answers_spoil_nothing(labels: Any, scale: Any, counts: Any) -> None:
+    X, y, _ = forest(n=60)
+    request = AskStatistics(classes=())
+    answer: Any = respond(request, lambda: (X, y, None), Guards())
+    fields = answer_fields(answer, share_names=False)
+    fields |= {"target-names": json.dumps(labels), "n-targets": max(len(labels), 1)}
+    arrays = [np.asarray(a) * scale for a in answer.arrays.values()]
+    total = ClassAggregate(settings=FitSettings(classes="auto"))
+    total.take("honest", lambda: ask(request, (X, y)))
+    total.take("liar", lambda: read_fields(fields, arrays, answer.count, request))
+    assert total.result() is not None
+    assert "honest" not in total.failures
+    assert "liar" in total.failures
+    asked, counted = AskClasses(classes=()), {**fields, "kind": "classes"}
+    told = Answers()
+    told.take("liar", lambda: read_fields(counted, [np.array(counts)], 60, asked))
+    for found in told.parts.values():
+        assert are_canonical(found)
+        assert 0 < sum(found.values()) <= 60
 
 
 @pytest.mark.parametrize("text", ["[1]", '["a", "a"]', '["1.0", "2"]', "{", '"auto"'])
