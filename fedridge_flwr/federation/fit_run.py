@@ -30,6 +30,7 @@ _TOLD = (
     "one_standard_error",
     "fit_intercept",
     "standardize",
+    "class_weight",
     "min_clients",
     "wire_dtype",
     "mode",
