@@ -29,8 +29,7 @@ def class_rows(request: Request, raw: RawRows) -> tuple[Rows, Rows]:
     """
     X, y, weight = raw
     labels, codes = encode_labels(y)
-    numbers = label_numbers(labels)
-    loaded = check_rows(X, numbers[codes] if len(labels) else np.zeros(0), weight)
+    loaded = check_rows(X, label_numbers(labels)[codes], weight)
     wanted = Columns(None if request.columns is None else request.columns.features)
     arranged = loaded.arranged(wanted)
     if request.task == AskColumns.task:  # which says nothing of y

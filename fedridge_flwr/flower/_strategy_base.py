@@ -333,8 +333,9 @@ class StrategyBase:
                 f"{privacy.epsilon:g} and delta {privacy.delta:g} for each record "
                 f"({privacy.trust} trust)"
             )
-        mapped = settings.map_needs_data
-        first = ", after a small round for the feature map" if mapped else ""
+        small = ["to count classes"] * (settings.class_weight == "balanced")
+        small += ["for the feature map"] * settings.map_needs_data
+        first = f", after a small round {' and one '.join(small)}" if small else ""
         if settings.one_shot:
             return f"one round{first}"
         return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"

@@ -142,7 +142,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
     - Private rounds: as many as the privacy has.
     - The modes of several rounds end by themselves, after `max_rounds` at the latest.
       Give ``ServerConfig`` as many, or there may be no model.
-    - A map that needs data takes one round more, up to four if clients go away.
+    - A map that needs data, and balanced classes, take one round more each, up to
+      four if clients go away.
 
     With ``cv="clients"`` alpha is chosen in the evaluate round, whose result the older
     driver does not take as parameters: ``model_``, `on_model` and `save_model` carry

@@ -149,8 +149,8 @@ class RidgeClassifierModel(RidgeModel):
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix of shape (n, d)
-            Features, as `RidgeModel.predict` takes them.
+        X
+            As in `decision_function`.
 
         Returns
         -------

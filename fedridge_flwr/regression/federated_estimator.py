@@ -362,8 +362,8 @@ class FederatedRidgeClassifier(ClassifierMixin, _GroupedRidge):  # type: ignore[
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix of shape (n, d)
-            Features; a data frame must have the columns of the fit, in their order.
+        X
+            As in `FederatedRidge.predict`.
 
         Examples
         --------
@@ -379,8 +379,8 @@ class FederatedRidgeClassifier(ClassifierMixin, _GroupedRidge):  # type: ignore[
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix of shape (n, d)
-            Features; a data frame must have the columns of the fit, in their order.
+        X
+            As in `FederatedRidge.predict`.
 
         Examples
         --------
