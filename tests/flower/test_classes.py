@@ -338,6 +338,19 @@ def test_who_invents_classes_excludes_nobody_else():
     check_equal(run.model, RidgeClassifier().fit(X, y), X)
 
 
+@pytest.mark.parametrize("kept", [2, 3])
+def test_classes_of_a_client_that_is_left_out_are_gone(kept):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.array(["oak", "fir", "ash"])[np.arange(300) % kept]
+    clients = split(X, y, np.arange(300) // 50)
+    odd = np.array(["oak", "alien"])[np.arange(50) % 2]
+    clients["odd"] = (1e6 * rng.normal(size=(50, 3)), odd)
+    run = run_fit(clients, classes="auto", screen="exclude")
+    assert list(run.report.failures) == ["odd"]
+    check_equal(run.model, RidgeClassifier().fit(X, y), X)
+
+
 @pytest.mark.parametrize("weight", [None, "balanced"])
 def test_labels_that_are_spelled_alike_are_remarked_on(weight):
     X, y, group = forest()
