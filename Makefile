@@ -117,6 +117,7 @@ test-deployment: $(READY)
 
 test-tables: $(READY)
 	$(BIN)/python -m pytest tests/whole/test_real_tables.py tests/data tests/flower/test_table_requests.py
+	$(BIN)/python -m pytest -m slow -s tests/whole/test_forest_cover.py
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py \

@@ -47,6 +47,7 @@ from .privacy import (
 )
 from .regression.alpha_grid import UnlikeScalesWarning
 from .regression.alpha_selection import AlphaSelection, GridEdgeWarning, select_alpha
+from .regression.classification import RidgeClassifierModel
 from .regression.inference import FewSitesWarning, Inference, infer
 from .regression.leave_client_out import ClampedLossWarning
 from .regression.model import RidgeModel
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         ridge_client_app,
         table_client_app,
     )
+    from .regression.federated_estimator import FederatedRidge, FederatedRidgeClassifier
 
 __all__ = [
     "AlphaSelection",
@@ -73,6 +75,8 @@ __all__ = [
     "FeatureMap",
     "FedRidge",
     "FedRidgeError",
+    "FederatedRidge",
+    "FederatedRidgeClassifier",
     "FewSitesWarning",
     "FitReport",
     "FixedPointStatistics",
@@ -97,6 +101,7 @@ __all__ = [
     "ProtocolError",
     "RandomFourierFeatures",
     "Recommendation",
+    "RidgeClassifierModel",
     "RidgeClient",
     "RidgeModel",
     "SingularSystemError",
@@ -129,6 +134,9 @@ _FROM_FLOWER = {
     "table_client_app",
 }
 
+# Nor does everybody need scikit-learn, of which these two are estimators.
+_ESTIMATORS = {"FederatedRidge", "FederatedRidgeClassifier"}
+
 try:
     __version__ = version("fedridge-flwr")
 except PackageNotFoundError:  # a checkout that was not installed
@@ -138,6 +146,8 @@ except PackageNotFoundError:  # a checkout that was not installed
 def __getattr__(name: str) -> Any:
     if name in _FROM_FLOWER:
         return getattr(import_module(".flower", __name__), name)
+    if name in _ESTIMATORS:
+        return getattr(import_module(".regression.federated_estimator", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

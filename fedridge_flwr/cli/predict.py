@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .._types import Array
 from ..data.site_files import table_options
 from ..data.sources import TableFile
 from ..data.table_errors import load_arrow
@@ -43,21 +43,20 @@ def predict_table(
     try:
         for batch in file.batches():
             progress.step("rows are predicted")
-            found = _predictions(model, batch, unknown_is_missing=unknown == "missing")
+            lenient = unknown == "missing"
+            found, kept = _predictions(model, batch, unknown_is_missing=lenient)
             columns = {name: _text(pa, batch[name]) for name in batch}
             names = prediction_names(model)
             both = sorted(set(names) & set(columns))
             if both:
                 raise FedRidgeError(f"{path.name} has a column {both[0]!r} already.")
-            blank = np.isnan(found)
             columns |= {
-                name: pa.array(found[:, k], mask=blank[:, k])
-                for k, name in enumerate(names)
+                name: pa.array(found[:, k], mask=~kept) for k, name in enumerate(names)
             }
             part = pa.record_batch(columns)
             writer = writer or csv.CSVWriter(unfinished, part.schema)
             writer.write_batch(part)
-            rows, gaps = rows + len(found), gaps + int(blank.any(axis=1).sum())
+            rows, gaps = rows + len(found), gaps + int((~kept).sum())
         writer.close()
         unfinished.replace(output)
     finally:
@@ -69,7 +68,9 @@ def predict_table(
 
 
 def prediction_names(model: RidgeModel) -> list[str]:
-    """Return the names of the new columns, one for each target."""
+    """Return the names of the new columns: of each target, or of the class."""
+    if hasattr(model, "classes_"):
+        return ["predicted_class"]
     n_targets = len(np.atleast_2d(model.coef_))
     known = None if model.targets is None else model.targets.known
     if known is None:
@@ -77,7 +78,10 @@ def prediction_names(model: RidgeModel) -> list[str]:
     return [f"predicted_{name}" for name in known]
 
 
-def _predictions(model: RidgeModel, batch: Any, *, unknown_is_missing: bool) -> Array:
+def _predictions(
+    model: RidgeModel, batch: Any, *, unknown_is_missing: bool
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return one column for each name, and which rows have a prediction."""
     coding = model.coding
     if coding is None:
         X = np.column_stack([batch.numbers(c) for c in model.feature_names_in_])
@@ -88,10 +92,11 @@ def _predictions(model: RidgeModel, batch: Any, *, unknown_is_missing: bool) -> 
             batch, with_target=False, unknown_is_missing=unknown_is_missing
         )
         X, kept = rows.X, rows.kept
-    found = np.full((len(kept), len(np.atleast_2d(model.coef_))), np.nan)
+    kind = getattr(model, "classes_", model.coef_).dtype
+    found = np.zeros((len(kept), len(prediction_names(model))), dtype=kind)
     if kept.any():
         found[kept] = model.predict(X).reshape(len(X), -1)
-    return found
+    return found, kept
 
 
 def _text(pa: Any, array: Any) -> Any:

@@ -451,8 +451,8 @@ def _remedy(what: str) -> str:
     if what != "y":
         return ENCODE_FIRST
     return (
-        "Ridge regression predicts numbers: encode two classes as 0 and 1, and text or "
-        "dates as the number that is meant."
+        'Ridge regression predicts numbers. For labels of classes use classes="auto" '
+        "on the server; encode other text, or dates, as the number that is meant."
     )
 
 

@@ -28,6 +28,7 @@ _WHOLE = r"^[+-]?\d{16,}$"
 _CHANGING = (
     r"^(-?\d+\.\d*|-?\.\d+|-0|-?\d(\.\d+)?e[+-]\d{2,3}|(?i:true|false))$|[^\x00-\x7f]"
 )
+_CHANGES = re.compile(_CHANGING, re.ASCII)
 _SCIENTIFIC = re.compile(r"-?\d(\.\d+)?e[+-]\d{2,3}", re.ASCII)
 _PLAIN = re.compile(r"(-?)(0|[1-9]\d*)?(?:\.(\d*))?", re.ASCII)
 
@@ -303,6 +304,18 @@ def _level_names(pa: Any, values: Any) -> Any:
     for j in changing:
         names[j] = _level_name(names[j])
     return pa.array(names, pa.string())
+
+
+def level_of(text: str) -> str:
+    """Return the one spelling of a single entry, "" where it is missing.
+
+    Examples
+    --------
+    >>> [level_of(text) for text in ("1.0", " 1", "007", "True", " ")]
+    ['1', '1', '007', 'true', '']
+    """
+    text = text.strip()
+    return _level_name(text) if _CHANGES.search(text) else text
 
 
 def _level_name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A feature map as a scikit-learn transformer; the only module that imports sklearn."""
+"""A feature map as a scikit-learn transformer; imported only where it is used."""
 
 from typing import Any, Self
 

@@ -33,6 +33,7 @@ REQUESTS = (
     "feature_maps",
     "private",
     "table",
+    "classes",
     "residuals",
     "leverages",
 )
@@ -53,6 +54,7 @@ _NAMES = {
     "columns": "columns",
     "release": "private",
     "table": "table",
+    "classes": "classes",
     "residuals": "residuals",
 }
 """The name of every task; a task that is not among them is never allowed."""
@@ -102,9 +104,9 @@ class SitePolicy:
         What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
         several rounds), "columns" (means and variances), "feature_maps" (also
         functions, arithmetic and products of numbers in a formula), "private", "table"
-        (names, types and levels), "residuals" (robust standard errors), "leverages"
-        (with "residuals", for HC2 and HC3). By default all but "feature_maps",
-        "residuals" and "leverages".
+        (names, types and levels), "classes" (labels of y and their counts), "residuals"
+        (robust standard errors), "leverages" (with "residuals", for HC2 and HC3). By
+        default all but "feature_maps", "residuals" and "leverages".
     require_privacy : bool
         Answer private requests only.
     require_secure_sums : bool
@@ -303,11 +305,13 @@ no rule 'min_row'.
         # A function of a column can make one row outweigh all others, as a map can.
         if request.feature_map is not None or _computes(request):
             names.append("feature_maps")
+        if request.classes is not None:
+            names.append("classes")
         if getattr(getattr(request, "probe", None), "leverages", False):
             names.append("leverages")
         # Before the rows are read: also that there is an error would be about them.
         yield from self._asked_columns(request)
-        for name in names:
+        for name in dict.fromkeys(names):
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
         if self.require_privacy and names[0] != "private":

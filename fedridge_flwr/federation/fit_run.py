@@ -33,6 +33,7 @@ _TOLD = (
     "standard_errors",
     "fit_intercept",
     "standardize",
+    "class_weight",
     "min_clients",
     "wire_dtype",
     "statistics",
@@ -237,7 +238,7 @@ class FitRun:
             },
             remarks={
                 client: why
-                for client, why in gathered.screener.remarks.items()
+                for client, why in gathered.remarks.items()
                 if client not in failures
             },
             screening=gathered.screener.summary,

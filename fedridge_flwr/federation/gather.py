@@ -15,7 +15,7 @@ from ..regression.model import RidgeModel
 from ..statistics.encoding import EXACT_FORMS
 from .aggregate import Aggregate, Answers
 from .columns import Agreement, agree_on_columns, reason_to_refuse
-from .requests import AskColumns, AskTable, Request
+from .requests import AskClasses, AskColumns, AskTable, Request
 from .round import Round
 from .screening.outliers import FEWEST, TOO_FEW
 from .screening.screener import Screener
@@ -64,6 +64,8 @@ class Gathered:
         Who stands out.
     table : TableAnswers
         What clients said of their tables, and the coding, if there is a formula.
+    labels : Answers
+        How many rows each client has of each class, if classes are balanced.
     columns : ColumnAnswers
         What clients sent of their columns, if the feature map needed it.
     answers : Aggregate
@@ -78,6 +80,7 @@ class Gathered:
     screener: Screener
     answers: Aggregate
     table: TableAnswers = field(default_factory=TableAnswers)
+    labels: Answers = field(default_factory=Answers)
     columns: ColumnAnswers = field(default_factory=ColumnAnswers)
     feature_map: FeatureMap | None = None
     total: Any = None
@@ -88,9 +91,21 @@ class Gathered:
         """Clients that are not in the total, and why."""
         return {
             **self.table.failures,
+            **self.labels.failures,
             **self.columns.failures,
             **self.answers.failures,
         }
+
+    @property
+    def remarks(self) -> dict[str, str]:
+        """What is unusual about clients, and may well be right."""
+        found = self.screener.remarks
+        if self.settings.classes is None:
+            return found
+        from .class_agreement import lookalikes
+
+        told = self.labels.parts or getattr(self.answers, "labels", {})
+        return found | lookalikes(told)
 
     @property
     def coding(self) -> Coding | None:
@@ -100,7 +115,8 @@ class Gathered:
     @property
     def members(self) -> list[str]:
         """Clients that took part in the rounds before this one; none if it is first."""
-        return self.columns.participants or self.table.participants
+        first = self.labels.participants or self.table.participants
+        return self.columns.participants or first
 
     def about(self, request: Any) -> Any:
         """Return a request about the columns that were agreed on."""
@@ -109,7 +125,36 @@ class Gathered:
             feature_map=self.feature_map,
             columns=self.wanted,
             coding=self.coding,
+            classes=self.classes,
+            class_weight=self.class_weight,
         )
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The labels of y, as far as they are known, if y has labels."""
+        if self.settings.classes is None:
+            return None
+        return self._known_classes or getattr(self.answers, "classes", ())
+
+    @property
+    def _known_classes(self) -> tuple[str, ...]:
+        """The classes, if they are known before the contributions."""
+        if self.settings.classes != "auto":
+            return tuple(self.settings.classes)
+        told = self.class_weight if self.labels.parts else ()
+        return tuple(label for label, _ in told)
+
+    @property
+    def class_weight(self) -> tuple[tuple[str, float], ...]:
+        """By how much the rows of each class count, where that is not the same."""
+        given = self.settings.class_weight
+        if given is None:
+            return ()
+        if given != "balanced":
+            return tuple(given.items())
+        from .class_agreement import balanced
+
+        return balanced(self.labels.parts.values())
 
     @property
     def wanted(self) -> Columns | None:
@@ -161,12 +206,27 @@ class Gathered:
             model = model.with_feature_map(self.feature_map, self.raw_features)
         model.features, model.targets = self.names or Columns()
         model.coding = self.coding
-        return model
+        if self.classes is None:
+            return model
+        from ..regression.classification import RidgeClassifierModel
+
+        return RidgeClassifierModel.from_model(model, self.classes)
+
+    def new_answers(self) -> Aggregate:
+        """Return what adds the contributions up."""
+        settings, feature_map = self.settings, self.feature_map
+        if settings.classes is None:
+            return Aggregate(settings=settings, feature_map=feature_map)
+        from .class_agreement import ClassAggregate
+
+        return ClassAggregate(
+            settings=settings, feature_map=feature_map, asked=self._known_classes
+        )
 
     def agree_without(self, gone: Iterable[str]) -> None:
         """Agree on coding and map again, without clients that have gone."""
         for client in gone:
-            for answers in (self.table, self.columns):
+            for answers in (self.table, self.labels, self.columns):
                 if client in answers.parts:
                     answers.reject(client, self.answers.failures[client])
         if self.settings.formula is not None and self.table.parts:
@@ -196,14 +256,19 @@ def gather(settings: FitSettings, request: Request) -> Generator[Round, None, Ga
     answers = Aggregate(settings=settings)
     found = Gathered(settings, screener, answers, feature_map=settings.feature_map)
     yield from _agree_on_coding(found)
+    if settings.class_weight == "balanced":
+        yield Round(found.about(AskClasses()), found.labels)
+        found.rounds += 1
+        if len(found.labels.participants) < settings.min_clients:
+            raise too_few(found.labels, settings)
     if settings.map_needs_data:
         ask = replace(found.about(AskColumns()), feature_map=None)
         yield Round(ask, found.columns, to=found.members or None)
         found.rounds += 1
         found.agree_on_map()
     for attempts_left in reversed(range(1 + MORE_AGREEMENTS)):
-        members, coding = found.members, found.coding
-        found.answers = Aggregate(settings=settings, feature_map=found.feature_map)
+        members, agreed = found.members, (found.coding, found.class_weight)
+        found.answers = found.new_answers()
         yield Round(found.about(request), found.answers, to=members or None)
         found.rounds += 1
         found.answers.refuse_silent(members, _GONE)
@@ -215,7 +280,8 @@ def gather(settings: FitSettings, request: Request) -> Generator[Round, None, Ga
             break
         if attempts_left:
             found.agree_without(gone)
-            if coding == found.coding and not settings.map_needs_data:
+            same = agreed == (found.coding, found.class_weight)
+            if same and not settings.map_needs_data:
                 break
         else:
             for client in gone:

@@ -29,7 +29,8 @@ MODES = ("oneshot", *OPENING_MODES)
 class Answer:
     """What a client sends: arrays in order, what they are, and of which columns.
 
-    Beside full statistics, `means_low` is what rounding cut off their means.
+    Beside full statistics, `means_low` is what rounding cut off their means. If the
+    targets are `labelled`, their names are labels of classes and travel in clear.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Answer:
     count: int
     schema: Schema
     means_low: bytes = b""
+    labelled: bool = False
 
 
 class Losses(NamedTuple):
@@ -81,12 +83,18 @@ class Request:
         How the columns of a table become numbers.
     sites : int, optional
         How many sites are asked at the same time, as the server says.
+    classes : tuple of str, optional
+        The labels that y has, of which targets are made; empty for the client's own.
+    class_weight : tuple of (str, float)
+        By which the weights of rows of some classes are multiplied.
     """
 
     feature_map: FeatureMap | None = None
     columns: Columns | None = None
     coding: Coding | None = None
     sites: int | None = None
+    classes: tuple[str, ...] | None = None
+    class_weight: tuple[tuple[str, float], ...] = ()
 
     task: ClassVar[str]
 
@@ -108,6 +116,13 @@ class AskStatistics(Request):
     statistics: str = "moments"
 
     task: ClassVar[str] = "statistics"
+
+
+@dataclass(frozen=True)
+class AskClasses(Request):
+    """The labels of y, and how many rows have each."""
+
+    task: ClassVar[str] = "classes"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
@@ -28,6 +30,7 @@ from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
     Answer,
+    AskClasses,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -181,8 +184,14 @@ def respond(
     origin: RowOrigin | None = more[0] if more else None
     if request.task == AskRelease.task:
         return _release(request, (X, y, weight), origin, guards)
-    loaded = check_rows(X, y, weight)
-    rows = loaded.arranged(request.columns)
+    if request.classes is None:
+        loaded = check_rows(X, y, weight)
+        rows = loaded.arranged(request.columns)
+    else:
+        from .class_rows import class_rows
+
+        loaded, rows = class_rows(request, (X, y, weight))
+        y = rows.Y
     guards.check_rows(rows, request.feature_map, origin)
     if request.task != AskProduct.task:
         _log_map(rows, request.feature_map)
@@ -252,7 +261,22 @@ def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
 def _statistics(request: AskStatistics, rows: Rows) -> Answer:
     _check_width(rows)
     found = ENCODERS[request.statistics](rows, request.wire_dtype)
-    return Answer(found.kind, found.arrays, rows.n_rows, rows.schema, found.means_low)
+    return Answer(
+        found.kind,
+        found.arrays,
+        rows.n_rows,
+        rows.schema,
+        found.means_low,
+        labelled=request.classes is not None,
+    )
+
+
+def _classes(request: AskClasses, rows: Rows) -> Answer:
+    """Return how many rows with weight each class has."""
+    filled = slice(None) if rows.weight is None else rows.weight > 0
+    counts = (np.asarray(rows.Y)[filled] > 0).sum(axis=0).astype(np.float64)
+    arrays, n_rows = {"counts": counts}, rows.n_rows
+    return Answer(request.task, arrays, n_rows, rows.schema, labelled=True)
 
 
 def _columns(request: AskColumns, rows: Rows) -> Answer:
@@ -263,11 +287,12 @@ def _columns(request: AskColumns, rows: Rows) -> Answer:
 def _opening(request: AskOpening, rows: Rows) -> Answer:
     mode = request.mode_for(rows.schema, rows.n_rows)
     if mode == "oneshot":
-        return _statistics(AskStatistics(), rows)
+        return _statistics(AskStatistics(classes=request.classes), rows)
     if mode == "refine":
         _check_width(rows)
     opening = Opening.from_rows(rows, factor=mode == "refine")
-    return Answer(request.task, opening.to_arrays(), rows.n_rows, rows.schema)
+    labelled, arrays = request.classes is not None, opening.to_arrays()
+    return Answer(request.task, arrays, rows.n_rows, rows.schema, labelled=labelled)
 
 
 def _product(request: AskProduct, rows: Rows) -> Answer:
@@ -309,7 +334,12 @@ def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:
     model.features, model.targets = request.columns or Columns()
     if request.feature_map is not None:
         model = model.with_feature_map(request.feature_map, rows.n_features)
-    return error_moments(model, *raw)
+    X, y, weight = raw
+    if request.classes is None:
+        return error_moments(model, X, y, weight)
+    from ..regression.classification import is_right
+
+    return error_moments(model, X, y, weight, is_right)
 
 
 def _losses(request: AskLosses, rows: Rows) -> Losses:
@@ -324,6 +354,7 @@ def _residuals(request: AskResiduals, rows: Rows) -> Answer:
 
 _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
     AskStatistics.task: _statistics,
+    AskClasses.task: _classes,
     AskColumns.task: _columns,
     AskOpening.task: _opening,
     AskProduct.task: _product,

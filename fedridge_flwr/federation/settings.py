@@ -38,6 +38,8 @@ class FitSettings:
     standardize: bool = False
     min_clients: int = 1
     feature_names: Sequence[str] | None = None
+    classes: Any = None
+    class_weight: Any = None
     alphas: Alphas | None = None
     cv: str | None = None
     one_standard_error: bool = False
@@ -106,6 +108,8 @@ class FitSettings:
         check_flag("strict", self.strict)
         if isinstance(self.feature_names, str):
             raise FedRidgeError("feature_names must be a sequence of names, not text.")
+        if self.classes is not None or self.class_weight is not None:
+            check_class_settings(self)
         if self.privacy is not None:
             check_private_settings(self)
         elif self.cv is not None:
@@ -113,6 +117,12 @@ class FitSettings:
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
         self._derive()
+        counted_first = self.class_weight == "balanced"
+        if self.classes == "auto" and not self.one_shot and not counted_first:
+            raise FedRidgeError(
+                f'classes="auto" needs mode="oneshot": with mode="{self.mode}" give '
+                "the list of all classes."
+            )
         if self.mode != "oneshot":
             check_rounds_settings(self)
         if self.one_standard_error and self.selection in (None, "gcv"):
@@ -146,8 +156,9 @@ class FitSettings:
         one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         rounds = 1 if one_shot else self.max_rounds
-        agrees = needs_data or self.formula is not None
-        rounds += needs_data + (self.formula is not None)
+        balanced = self.class_weight == "balanced"
+        agrees = needs_data or self.formula is not None or balanced
+        rounds += needs_data + (self.formula is not None) + balanced
         rounds += (MORE_AGREEMENTS if agrees else 0) + kind.startswith("HC")
         names, screens = self.feature_names, self.screen != "off" and not private
         excludes = screens and self.screen == "exclude"
@@ -191,10 +202,28 @@ def as_feature_map(given: object) -> FeatureMap | None:
     )
 
 
+def check_class_settings(settings: FitSettings) -> None:
+    """Keep classes and their weights by label, or say what is wrong with them."""
+    from ..data.labels import check_class_weight, check_classes
+
+    classes, weight = settings.classes, settings.class_weight
+    if classes is None:
+        raise FedRidgeError('class_weight needs classes: use classes="auto".')
+    if not (isinstance(classes, str) and classes == "auto"):
+        object.__setattr__(settings, "classes", check_classes(classes))
+    if weight is not None and not (isinstance(weight, str) and weight == "balanced"):
+        object.__setattr__(settings, "class_weight", check_class_weight(weight))
+
+
 def check_formula_settings(settings: FitSettings, formula: TableFormula) -> None:
     """Refuse what a formula says already; it may leave the intercept out."""
     if settings.feature_names is not None:
         raise FedRidgeError("the columns are those of the formula: no feature_names.")
+    if settings.classes is not None:
+        raise FedRidgeError(
+            "classes is for clients that have X and y: the target of a formula is a "
+            "number. Code two classes as 0 and 1, or let load_data return (X, labels)."
+        )
     if not formula.intercept:
         object.__setattr__(settings, "fit_intercept", False)
     if settings.privacy is not None:
@@ -234,6 +263,7 @@ def check_form_settings(settings: FitSettings) -> None:
         "privacy adds its noise to other sums": settings.privacy is not None,
         f'mode="{mode}" sends no sums of all rows': mode != "oneshot",
         "float32 has fewer digits than it keeps": settings.wire_dtype != "float64",
+        "labels of classes are sent as moments": settings.classes is not None,
         "the feature map takes numbers from the data, whose rounding depends on the "
         "order of clients (give them, as in Standardize(means=[...], scales=[...]))": (
             form == "fixed" and settings.map_needs_data
@@ -271,6 +301,11 @@ def check_private_settings(settings: FitSettings) -> None:
         raise PrivacyError(
             f'standard_errors="{settings.standard_errors}" is not available with '
             "privacy: there are no standard errors of noisy statistics."
+        )
+    if settings.classes is not None:
+        raise PrivacyError(
+            "classes is not available with privacy: labels and their counts are sent "
+            "as they are. Code two public classes as -1 and 1 in load_data."
         )
     if settings.mode in ("refine", "cg"):
         raise PrivacyError(

@@ -352,8 +352,9 @@ class StrategyBase:
                 f"{privacy.epsilon:g} and delta {privacy.delta:g} for each record "
                 f"({privacy.trust} trust)"
             )
-        mapped = settings.map_needs_data
-        first = ", after a small round for the feature map" if mapped else ""
+        small = ["to count classes"] * (settings.class_weight == "balanced")
+        small += ["for the feature map"] * settings.map_needs_data
+        first = f", after a small round {' and one '.join(small)}" if small else ""
         if settings.one_shot:
             more = f", and one for {settings.standard_errors} standard errors"
             return f"one round{first}{more if settings.asks_residuals else ''}"
@@ -400,6 +401,8 @@ def pool_evaluations(
 ) -> tuple[dict[str, float], str]:
     """Return MSE and R² over the rows of all clients, and what is not known of them.
 
+    Of a classifier these are errors of the targets 1 and -1, and "accuracy" is there.
+
     "r2" is left out where a target does not vary, or some clients (of 0.1.0, or
     foreign) told only their own R²; MSE is then weighted by rows, whatever their
     weights. "mean-site-r2" is the mean of the clients' own R², weighted by rows, over
@@ -420,6 +423,7 @@ def pool_evaluations(
     if len(full) == len(evaluations):
         whole = pool(full)
         told = {"mse": whole.mse} | ({} if math.isnan(whole.r2) else {"r2": whole.r2})
+        told |= {} if whole.accuracy is None else {"accuracy": whole.accuracy}
     else:
         told["mse"] = sum(each.mse * (each.n_rows / rows) for each in evaluations)
         older = len(evaluations) - len(full)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from flwr.app import Message, MessageType, RecordDict
@@ -95,6 +95,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Given the round, return configuration sent along to the clients.
     feature_names : sequence of str, optional
         Names that the columns of every client must have, in any order.
+    classes, class_weight
+        Classify: y has labels, as in `fedridge_flwr.FedRidge`.
     alphas, cv, one_standard_error
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
@@ -140,8 +142,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
     - Private rounds: as many as the privacy has.
     - The modes of several rounds end by themselves, after `max_rounds` at the latest.
       Give ``ServerConfig`` as many, or there may be no model.
-    - A map that needs data takes one round more, up to four if clients go away.
-    - ``standard_errors="HC0"`` to "HC3" take one round more.
+    - A map that needs data, and balanced classes, take one round more each, up to
+      four if clients go away. ``standard_errors="HC0"`` to "HC3" take one more, too.
 
     With ``cv="clients"`` alpha is chosen in the evaluate round, whose result the older
     driver does not take as parameters: ``model_``, `on_model` and `save_model` carry
@@ -211,6 +213,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
         on_fit_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
         on_evaluate_config_fn: Callable[[int], dict[str, Scalar]] | None = None,
         feature_names: Sequence[str] | None = None,
+        classes: Sequence[Any] | str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,

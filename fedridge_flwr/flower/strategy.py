@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -77,6 +77,11 @@ class FedRidge(StrategyBase, Strategy):
     feature_names : sequence of str, optional
         Names that the columns of every client must have, where the server knows them.
         Clients that have them in another order rearrange their rows.
+    classes : sequence of labels or "auto", optional
+        Classify: y of every client has labels (text, whole numbers, booleans), and the
+        model is that of RidgeClassifier. "auto" takes the labels that clients have.
+    class_weight : mapping or "balanced", optional
+        Weight of the rows of each class; "balanced" costs a small round more.
     alphas : sequence of float or "auto", optional
         Candidates to choose alpha from, instead of `alpha`; "auto" where only `cv` is
         given.
@@ -216,6 +221,8 @@ class FedRidge(StrategyBase, Strategy):
         min_evaluate_nodes: int = 1,
         min_available_nodes: int | None = None,
         feature_names: Sequence[str] | None = None,
+        classes: Sequence[Any] | str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         alphas: Alphas | None = None,
         cv: str | None = None,
         one_standard_error: bool = False,

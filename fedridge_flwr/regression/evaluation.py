@@ -52,6 +52,8 @@ class ErrorMoments:
         Weighted mean of squared deviations of y; 0 where that is rounding.
     error : ndarray of shape (t,)
         Weighted mean of squared errors.
+    accuracy : float, optional
+        Weighted share of rows whose class is the predicted one, of a classifier.
     """
 
     n_rows: int
@@ -60,6 +62,7 @@ class ErrorMoments:
     mean_rest: Array
     variance: Array
     error: Array
+    accuracy: float | None = None
 
     @property
     def mse(self) -> float:
@@ -136,13 +139,26 @@ def pool(parts: Sequence[ErrorMoments]) -> ErrorMoments:
         mean_rest=(start - mean) + centre,
         variance=_without_rounding(variance, mean),
         error=shares @ np.array([part.error for part in parts]),
+        accuracy=_pooled_accuracy(parts, shares),
     )
 
 
+def _pooled_accuracy(parts: Sequence[ErrorMoments], shares: Array) -> float | None:
+    known = [part.accuracy for part in parts if part.accuracy is not None]
+    return float(shares @ known) if len(known) == len(parts) else None
+
+
 def error_moments(
-    model: RidgeModel, X: Any, y: Any, sample_weight: Any
+    model: RidgeModel,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    is_right: Callable[[Any, Array], Any] | None = None,
 ) -> ErrorMoments:
-    """Return the `ErrorMoments` of a model on rows."""
+    """Return the `ErrorMoments` of a model on rows.
+
+    `is_right` says, from targets and predictions, in which rows the class is right.
+    """
     X = X if model.coding is None else coded_features(model.coding, X)
     rows = check_rows(X, y, sample_weight)
     if rows.n_rows == 0:
@@ -163,16 +179,19 @@ def error_moments(
         mean = _weighted_mean(rows, lambda block: block.Y)[0]
 
         def deviations(block: Block) -> Array:
-            rest = block.Y - mean
-            wrong = block.Y - (block.X @ coef + model.intercept_)
-            return np.hstack([rest, rest**2, wrong**2])
+            rest, predicted = block.Y - mean, block.X @ coef + model.intercept_
+            parts = [rest, rest**2, (block.Y - predicted) ** 2]
+            if is_right is not None:
+                parts.append(is_right(block.Y, predicted)[:, None])
+            return np.hstack(parts)
 
         means, weight = _weighted_mean(mapped, deviations)
-        rest, square, error = means.reshape(3, targets)
+        rest, square, error = means[: 3 * targets].reshape(3, targets)
+        accuracy = None if is_right is None else float(means[-1])
         variance = _without_rounding(np.maximum(square - rest**2, 0.0), mean)
     if not np.isfinite(error).all():
         mapped.refuse_bad_values()
-    return ErrorMoments(rows.n_rows, weight, mean, rest, variance, error)
+    return ErrorMoments(rows.n_rows, weight, mean, rest, variance, error, accuracy)
 
 
 def _weighted_mean(rows: Rows, values: Callable[[Block], Array]) -> tuple[Array, float]:

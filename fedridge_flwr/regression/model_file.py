@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _FORMAT = "fedridge-model"
-_VERSION = 1
+_VERSION, _CLASSIFIER_VERSION = 1, 2
 
 
 def write_model(model: RidgeModel, path: Path) -> None:
@@ -73,6 +73,10 @@ def write_model(model: RidgeModel, path: Path) -> None:
         content["statistics"] = model.form
     if model.coding is not None:
         content["coding"] = model.coding.content()
+    labels = getattr(model, "labels", None)
+    if labels is not None:
+        # Readers that know no classes would take it for a model of numbers.
+        content |= {"version": _CLASSIFIER_VERSION, "classes": list(labels)}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
@@ -91,18 +95,28 @@ def read_model(path: Path, build: Callable[..., RidgeModel]) -> RidgeModel:
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise FedRidgeError(f"{path} is not a model written by RidgeModel.save.")
     version = content.get("version")
-    if type(version) is not int or version != _VERSION:
+    known = (_VERSION, _CLASSIFIER_VERSION)
+    if type(version) is not int or version not in known:
         raise FedRidgeError(
-            f"{path} has version {str(version)[:60]} of the model format, "
-            f"this package reads {_VERSION}: install a matching fedridge-flwr."
+            f"{path} has version {str(version)[:60]} of the model format, this package "
+            f"reads {known[0]} and {known[1]}: install a matching fedridge-flwr."
         )
     try:
+        if version == _CLASSIFIER_VERSION:
+            return _build_classifier(content)
         return build(**_parameters(content))
     except KeyError as error:
         raise FedRidgeError(f"{path} is damaged: it has no {error}.") from error
     except ValueError as error:
         reason = str(error)[:300].rstrip(".")
         raise FedRidgeError(f"{path} is damaged: {reason}.") from error
+
+
+def _build_classifier(content: dict[str, Any]) -> RidgeModel:
+    from .classification import RidgeClassifierModel
+
+    classes = _names("classes", content["classes"])
+    return RidgeClassifierModel(classes=classes, **_parameters(content))
 
 
 def _parameters(content: dict[str, Any]) -> dict[str, Any]:

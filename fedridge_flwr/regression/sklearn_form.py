@@ -36,9 +36,17 @@ def fitted_estimator(model: RidgeModel) -> Ridge | Pipeline:
 
 
 def _ridge(model: RidgeModel) -> Ridge:
-    from sklearn.linear_model import Ridge
+    from sklearn.linear_model import Ridge, RidgeClassifier
+    from sklearn.preprocessing import LabelBinarizer
 
-    ridge = Ridge(alpha=model.alpha_, fit_intercept=model.fit_intercept)
+    classes = getattr(model, "classes_", None)
+    kind = Ridge if classes is None else RidgeClassifier
+    ridge = kind(alpha=model.alpha_, fit_intercept=model.fit_intercept)
+    if classes is not None:
+        binarizer = LabelBinarizer(pos_label=1, neg_label=-1)
+        ridge._label_binarizer = binarizer.fit(classes)
+        if not hasattr(ridge, "classes_"):  # in older versions a property
+            ridge.classes_ = classes
     ridge.coef_ = model.coef_.copy()
     ridge.intercept_ = np.copy(model.intercept_)[()]
     ridge.n_features_in_ = model.coef_.shape[-1]

@@ -42,7 +42,8 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
     inference = inference or _own_inference(model)
     table = _coefficients(model) if inference is None else _tested(model, inference)
-    lines = ["Ridge regression", *lines, "", *table]
+    title = "Ridge classifier" if hasattr(model, "labels") else "Ridge regression"
+    lines = [title, *lines, "", *table]
     return "\n".join([*lines, "", model.scope_] if model.scope_ else lines)
 
 
@@ -72,7 +73,7 @@ def model_repr(model: RidgeModel) -> str:
     facts.append(counted(model.n_clients_, "client"))
     if model.r2_ is not None:
         facts.append(f"R²={model.r2_:.4g}")
-    return f"RidgeModel({', '.join(facts)})"
+    return f"{type(model).__name__}({', '.join(facts)})"
 
 
 def _rows(model: RidgeModel) -> str:
@@ -102,6 +103,8 @@ def _coefficients(model: RidgeModel) -> list[str]:
     coefs, names = np.atleast_2d(model.coef_), coefficient_names(model)
     n_targets, n_features = coefs.shape
     several = [f"target {k}" for k in range(n_targets)]
+    labels = getattr(model, "labels", ())
+    several = [f"{label:.11}" for label in labels] if len(labels) > 2 else several
     heads = several if n_targets > 1 else ["coefficient"]
     # Mapped columns have no names and little meaning of their own.
     shown = min(n_features, 5 if mapped else 40)

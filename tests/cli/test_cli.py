@@ -15,7 +15,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from fedridge_flwr import RidgeModel
+from fedridge_flwr import RidgeClassifierModel, RidgeModel
 from fedridge_flwr.cli.main import main
 
 FORMULA = "bp ~ age + C(sex) + C(stage)"
@@ -106,6 +106,26 @@ def test_fit_show_report_predict(
     np.testing.assert_allclose(
         found["predicted_bp"], fitted.predict(rows), rtol=0, atol=1e-10
     )
+
+
+def test_classes_are_predicted_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = RidgeClassifierModel(
+        classes=["fir", "oak"],
+        coef=np.array([[1.0, -1.0]]),
+        intercept=np.zeros(1),
+        alpha=1.0,
+        feature_names=["height", "width"],
+    )
+    model.save(tmp_path / "model.json")
+    new, out_file = tmp_path / "new.csv", tmp_path / "out.csv"
+    new.write_text("width,height\n1,2\n,5\n3,2\n", encoding="utf-8")
+    code, out, _ = run(capsys, "predict", tmp_path / "model.json", new, "-o", out_file)
+    assert code == 0
+    assert "3 rows, 1 of them without a prediction" in out
+    found = pd.read_csv(out_file, keep_default_na=False)["predicted_class"]
+    assert found.tolist() == ["oak", "", "fir"]
 
 
 def test_predict_with_unknown_levels_and_missing_values(

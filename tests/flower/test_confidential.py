@@ -144,6 +144,61 @@ def test_a_fit_tells_no_row_no_name_and_no_secret(
     assert sung("".join(capfd.readouterr())) == []
 
 
+CLASSIFIED: dict[str, dict[str, Any]] = {
+    "auto": {"classes": "auto", "fraction_evaluate": 1.0},
+    "balanced": {"classes": "auto", "class_weight": "balanced"},
+    "rounds": {"classes": ["a", "b"], "mode": "refine", "max_rounds": 40},
+    "clients": {"classes": "auto", "alphas": [0.1, 1.0], "cv": "clients"},
+}
+
+
+def load_labels(context: Any) -> Any:
+    X, y, weight = load_data(context)
+    return X, np.where(np.arange(len(y)) % 3 == 0, "a", "b"), weight
+
+
+@pytest.mark.parametrize("app_of", [native, numpy_app])
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+@pytest.mark.parametrize("mode", CLASSIFIED)
+def test_of_rows_with_classes_only_the_labels_are_told(
+    mode: str, kind: Any, app_of: Any, tmp_path: Path, capfd: Any
+) -> None:
+    with watching() as watch:
+        grid = WatchedGrid([app_of(load_labels)] * K, watch)
+        strategy = kind(min_available_nodes=K, **CLASSIFIED[mode])
+        fit(strategy, grid)
+    assert strategy.report_.failures == {}
+    assert sung(watch.text("server") + watch.text("client")) == []
+    assert sung(grid.told()) == []
+    assert sung(left_behind(strategy, tmp_path)) == []
+    assert sung("".join(capfd.readouterr())) == []
+
+
+BAD_LABELS: dict[str, Callable[[Any], Any]] = {
+    "unknown": lambda y: np.where(y == "a", WORD, "b"),
+    "numbers": lambda y: np.where(y == "a", NUMBERS["X"], 1.0),
+    "long": lambda y: np.where(y == "a", WORD * 100, "b"),
+    "objects": lambda y: [[WORD]] * len(y),
+}
+
+
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+@pytest.mark.parametrize("case", BAD_LABELS)
+def test_labels_that_cannot_be_used_are_not_quoted(
+    case: str, kind: Any, tmp_path: Path, capfd: Any
+) -> None:
+    def load(context: Any) -> Any:
+        X, y, weight = load_labels(context)
+        return X, BAD_LABELS[case](y), weight
+
+    with watching() as watch:
+        grid = WatchedGrid([native(load), *[native(load_labels)] * (K - 1)], watch)
+        strategy = kind(min_available_nodes=K, classes=["a", "b"])
+        fit(strategy, grid)
+    check_refusal(strategy, grid, watch, tmp_path, capfd)
+    assert sung(watch.text("client")) == []
+
+
 def test_names_travel_when_they_are_shared_so_the_watch_is_awake(
     tmp_path: Path,
 ) -> None:

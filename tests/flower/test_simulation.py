@@ -24,8 +24,8 @@ from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 from generators import paper_clients, relative_error
 from shared_simulation import SharedSimulation
-from sklearn.datasets import load_diabetes
-from sklearn.linear_model import Ridge
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.linear_model import Ridge, RidgeClassifier
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -125,6 +125,28 @@ def test_triangular_statistics_through_the_simulation(
     strategy = found["strategy"]
     assert_exact(strategy.model_, Ridge(0.1).fit(*load_diabetes(return_X_y=True)))
     assert strategy.statistics_.form == "triangular"
+
+
+def flowers_of(context: Context) -> Rows:
+    """Return 30 rows in order: no client has all three kinds of flower."""
+    X, y = load_iris(return_X_y=True)
+    own = slice(30 * int(context.node_config["partition-id"]), None)
+    names = np.array(["setosa", "versicolor", "virginica"])
+    return X[own][:30], names[y[own][:30]]
+
+
+def test_labels_are_classified_through_the_simulation(
+    simulation: SharedSimulation,
+) -> None:
+    strategy = FedRidge(classes="auto", min_available_nodes=5, fraction_evaluate=1.0)
+    app = ridge_client_app(flowers_of)
+    simulation.run(lambda grid: strategy.start(grid, timeout=600), app, 5)
+    X, y = load_iris(return_X_y=True)
+    pooled = RidgeClassifier().fit(X, y)
+    assert relative_error(strategy.model_.coef_, pooled.coef_) < 1e-12
+    assert (strategy.model_.predict(X) == load_iris().target_names[y])[:50].all()
+    accuracy = strategy.report_.evaluation["accuracy"]
+    assert accuracy == pytest.approx(pooled.score(X, y), abs=1e-12)
 
 
 # ---- exactness over many data sets, in one simulation --------------------------------

@@ -10,7 +10,9 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from ..._checks import check_numbers
 from ..._types import Array
+from ...data.labels import MOST_CLASSES, are_canonical
 from ...data.names import Columns
 from ...data.schema import Schema
 from ...data.table_profile import TableProfile
@@ -19,6 +21,7 @@ from ...features import ColumnMoments, FeatureMap
 from ...federation.costs import MOST_FEATURES
 from ...federation.requests import (
     Answer,
+    AskClasses,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -41,11 +44,11 @@ from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
-from .name_records import names_fields, read_columns, read_digest
+from .name_records import label_fields, names_fields, read_columns, read_digest
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
-_SUMS = "evaluation-sums"
+_SUMS, _ACCURACY = "evaluation-sums", "accuracy"
 NAME_KEY = "client-name"
 _LOW = "means-low"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
@@ -88,6 +91,8 @@ def answer_fields(
     }
     if schema.features or schema.targets:
         fields |= names_fields(schema.columns, share_names)
+    if answer.labelled:
+        fields |= label_fields(schema.target_names or ())
     if schema.feature_map is not None and schema.n_features_in is not None:
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
     if answer.means_low:
@@ -116,7 +121,7 @@ def reply_content(answer: _Reply, share_names: bool) -> RecordDict:
         if isinstance(answer, Losses):
             metrics[_LOSSES] = answer.values.tolist()
         else:
-            metrics |= {"mse": answer.mse, "r2": answer.r2}
+            metrics |= _evaluation_scalars(answer)
             metrics[_SUMS] = answer.to_array().tolist()
     return RecordDict({**content, "metrics": MetricRecord(metrics)})
 
@@ -129,7 +134,12 @@ def losses_metrics(losses: Losses) -> dict[str, bytes]:
 def evaluation_metrics(found: ErrorMoments) -> dict[str, float | bytes]:
     """Return an evaluation for the older API."""
     sums = found.to_array().astype("<f8").tobytes()
-    return {"mse": found.mse, "r2": found.r2, _SUMS: sums}
+    return {**_evaluation_scalars(found), _SUMS: sums}
+
+
+def _evaluation_scalars(found: ErrorMoments) -> dict[str, float]:
+    told = {"mse": found.mse, "r2": found.r2}
+    return told if found.accuracy is None else {**told, _ACCURACY: found.accuracy}
 
 
 # ---- the server reads ---------------------------------------------------------------
@@ -151,7 +161,10 @@ def read_answer(content: RecordDict, request: Request) -> Any:
     _raise_refusal(content, fields)
     if request.task == AskEvaluation.task:
         asked: Any = request
-        return read_evaluation(content, len(np.atleast_2d(asked.model.coef_)))
+        found = read_evaluation(content, len(np.atleast_2d(asked.model.coef_)))
+        if request.classes is not None and getattr(found, _ACCURACY, None) is None:
+            raise ProtocolError("did not count its rows by class: does its y have any?")
+        return found
     if isinstance(request, AskLosses):
         return read_losses(content, len(request.models.coef))
     arrays = _find(content, ArrayRecord, "arrays", "fitres.parameters")
@@ -261,6 +274,23 @@ def _read_columns(
     return replace(found, schema=schema)
 
 
+def _read_classes(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> dict[str, int]:
+    if request.task != AskClasses.task or len(arrays) != 1:
+        raise ProtocolError("sent counts of classes, which were not asked for.")
+    labels = schema.target_names or ()
+    if len(labels) > MOST_CLASSES or not are_canonical(labels):
+        raise ProtocolError("sent labels of classes that are not valid.")
+    if request.classes and not set(labels) <= set(request.classes):
+        raise ProtocolError("sent other classes than those of the server.")
+    counts = check_numbers(arrays[0], np.float64, len(labels), "counts of classes")
+    whole = (counts == np.floor(counts)).all() and (counts >= 0).all()
+    if not (labels and whole and 0 < counts.sum() <= count):
+        raise ProtocolError("sent counts of classes that its rows cannot have.")
+    return {label: int(n) for label, n in zip(labels, counts, strict=True) if n}
+
+
 def _read_opening(
     request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> Opening:
@@ -312,6 +342,7 @@ _READERS: dict[str, Any] = {
     "private": _read_release,
     "fixed": _read_fixed,
     "fixed-weighted": partial(_read_fixed, weighted=True),
+    AskClasses.task: _read_classes,
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,
@@ -409,8 +440,13 @@ def read_evaluation(content: RecordDict, n_targets: int) -> ErrorMoments | Evalu
     r2: Any = found.get("r2", float("nan"))
     if not _is_number(r2) or not (r2 != r2 or -1e300 < r2 <= 1):
         raise ProtocolError("r2 must be a number of at most 1.")
+    accuracy: Any = found.get(_ACCURACY)
+    if accuracy is not None and not (_is_number(accuracy) and 0 <= accuracy <= 1):
+        raise ProtocolError("accuracy must be a number from 0 to 1.")
     told, sums = Evaluation(float(mse), float(r2), count), found.get(_SUMS)
-    return told if sums is None else _read_sums(sums, told, n_targets)
+    if sums is None:
+        return told
+    return replace(_read_sums(sums, told, n_targets), accuracy=accuracy)
 
 
 def _read_sums(sums: Any, told: Evaluation, n_targets: int) -> ErrorMoments:

@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..._files import strict_json
+from ...data.labels import MOST_CLASSES, are_canonical, check_class_weight
 from ...data.names import Columns, Names
 from ...errors import ProtocolError, StatisticsError
 
@@ -16,6 +17,7 @@ _KEYS = {
     "features": ("feature-hash", "feature-set-hash", "feature-order", "feature-names"),
     "targets": ("target-hash", "target-set-hash", "target-order", "target-names"),
 }
+CLASSES_KEY, _WEIGHTS = "classes", "class-weights"
 _HASH = re.compile("[0-9a-f]{32}")
 _LONGEST_NAME = 200
 _MOST_BYTES = 4_000_000
@@ -36,6 +38,39 @@ def names_fields(columns: Columns, in_clear: bool) -> dict[str, Any]:
         if in_clear and names.known is not None:
             fields[clear] = json.dumps(names.known)
     return fields
+
+
+def label_fields(labels: Sequence[str]) -> dict[str, Any]:
+    """Return what travels of targets that are classes: their labels, in clear."""
+    return {_KEYS["targets"][-1]: json.dumps(list(labels))}
+
+
+def classes_fields(
+    classes: Sequence[str], weights: Sequence[tuple[str, float]]
+) -> dict[str, Any]:
+    """Return what a request says of the classes of y; of none, clients have theirs."""
+    fields = {CLASSES_KEY: json.dumps(list(classes))}
+    return {**fields, _WEIGHTS: json.dumps(dict(weights))} if weights else fields
+
+
+def read_classes(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the classes of a request that is about classes."""
+    labels = _read_clear(fields.get(CLASSES_KEY)) or ()
+    if len(labels) > MOST_CLASSES or not are_canonical(labels):
+        raise ProtocolError("the classes of the request are not valid labels.")
+    return labels
+
+
+def read_class_weight(fields: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """Return by how much the rows of some classes count."""
+    text = fields.get(_WEIGHTS)
+    if text is None:
+        return ()
+    try:
+        told = strict_json(text) if isinstance(text, str) else None
+        return tuple(check_class_weight(told).items())
+    except ValueError:
+        raise ProtocolError("the class weights of the request are invalid.") from None
 
 
 def read_columns(fields: Mapping[str, Any]) -> Columns:

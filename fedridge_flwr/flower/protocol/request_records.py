@@ -23,6 +23,7 @@ from ...errors import PrivacyError, ProtocolError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
+    AskClasses,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -49,7 +50,14 @@ from .array_records import (
     model_arrays,
     model_from_arrays,
 )
-from .name_records import names_fields, read_columns
+from .name_records import (
+    CLASSES_KEY,
+    classes_fields,
+    names_fields,
+    read_class_weight,
+    read_classes,
+    read_columns,
+)
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -97,6 +105,8 @@ def request_parts(request: Request) -> tuple[dict[str, Any], dict[str, NDArray[A
         fields[CODING_KEY] = request.coding.to_json()
     if request.columns is not None:
         fields |= names_fields(request.columns, in_clear=True)
+    if request.classes is not None:
+        fields |= classes_fields(request.classes, request.class_weight)
     return fields, arrays
 
 
@@ -111,7 +121,7 @@ def _write_statistics(request: AskStatistics) -> Any:
     return (fields if form == "moments" else fields | {_STATISTICS: form}), {}
 
 
-def _write_columns(request: AskColumns) -> Any:
+def _write_task(request: AskClasses | AskColumns) -> Any:
     return {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task}, {}
 
 
@@ -160,7 +170,8 @@ def _write_residuals(request: AskResiduals) -> Any:
 _WRITERS: dict[str, Any] = {
     AskTable.task: _write_table,
     AskStatistics.task: _write_statistics,
-    AskColumns.task: _write_columns,
+    AskClasses.task: _write_task,
+    AskColumns.task: _write_task,
     AskOpening.task: _write_opening,
     AskProduct.task: _write_product,
     AskRelease.task: _write_release,
@@ -260,6 +271,9 @@ def read_request(
         "coding": None if coding is None else Coding.from_json(coding),
         "sites": sites if type(sites) is int else None,
     }
+    if CLASSES_KEY in config:
+        rest |= {"classes": read_classes(config)}
+        rest |= {"class_weight": read_class_weight(config)}
     if evaluating:
         if asks_for_losses(config):
             return AskLosses(held_out_from_arrays(arrays), **rest)
@@ -276,6 +290,8 @@ def read_request(
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
         return AskColumns(**rest)
+    if task == AskClasses.task:
+        return AskClasses(**{"classes": (), **rest})
     if task == AskProduct.task:
         return AskProduct(_read_vectors(arrays), **rest)
     if task == AskResiduals.task:
