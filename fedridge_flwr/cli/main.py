@@ -219,8 +219,9 @@ def _alphas(text: str) -> list[float] | str | None:
 
 def main() -> None:
     """Run the command; errors of ours are one message, without a traceback."""
+    log = logging.getLogger("flwr")
     # A level would be set again when Flower is imported.
-    logging.getLogger("flwr").addFilter(lambda told: told.levelno >= logging.ERROR)
+    log.addFilter(_is_error)
     try:
         app()
     except FedRidgeError as error:
@@ -230,6 +231,12 @@ def main() -> None:
         place = "" if error.filename is None else f"{error.filename}: "
         print(f"fedridge: {place}{error.strerror or error}.", file=sys.stderr)
         sys.exit(2)
+    finally:
+        log.removeFilter(_is_error)
+
+
+def _is_error(told: logging.LogRecord) -> bool:
+    return told.levelno >= logging.ERROR
 
 
 if __name__ == "__main__":

@@ -136,6 +136,10 @@ def _influences(
     """Return the influence of every client, or why it is not known."""
     if len(parts) < FEWEST:
         return "too few clients are left"
+    counts = [part.count for part in parts.values()]
+    d = next(iter(parts.values())).n_features
+    if sum(counts) - max(counts) < 2 * (d + 1):
+        return "too few rows for the number of features"
     try:
         found = influences(parts, alpha, **options)
     except (ArithmeticError, ValueError):
