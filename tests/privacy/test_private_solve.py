@@ -31,7 +31,7 @@ def federation(d: int, seed: int = 0, rows: int = 400):
 def released(train, privacy, fit_intercept=False):
     # The same noise in every run: how often noise looks like a signal is no matter of
     # these tests.
-    options = {"fit_intercept": fit_intercept, "source": random.Random(0).randbytes}
+    options = {"fit_intercept": fit_intercept, "source": random.Random(0).randbytes}  # noqa: S311
     return sum(private_statistics(X, y, privacy, **options) for X, y in train)
 
 
