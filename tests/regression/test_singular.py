@@ -8,7 +8,12 @@ from generators import client_statistics, linear_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedridge_flwr import SingularSystemError, SufficientStatistics, solve
+from fedridge_flwr import (
+    IllConditionedWarning,
+    SingularSystemError,
+    SufficientStatistics,
+    solve,
+)
 from fedridge_flwr.regression.singular import explain_singular
 
 
