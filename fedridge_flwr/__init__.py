@@ -52,6 +52,7 @@ from .regression.inference import FewSitesWarning, Inference, infer
 from .regression.leave_client_out import ClampedLossWarning
 from .regression.model import RidgeModel
 from .regression.solve import solve, solve_path
+from .statistics.fixed_point import FixedPointStatistics
 from .statistics.plain import PlainStatistics
 from .statistics.sufficient import SufficientStatistics
 
@@ -74,6 +75,7 @@ __all__ = [
     "FedRidgeError",
     "FewSitesWarning",
     "FitReport",
+    "FixedPointStatistics",
     "GaussianProjection",
     "GridEdgeWarning",
     "IllConditionedWarning",
