@@ -31,6 +31,11 @@ _REFUSED = {
         "of alpha cannot be computed; use RidgeClient or ridge_client_app, or "
         "fit_intercept=False"
     ),
+    "fixed": "sent fixed-point statistics, which were not asked for",
+    "moments": (
+        'sent floating-point statistics although statistics="fixed" was asked for; '
+        "install the same fedridge-flwr on both sides"
+    ),
     "rounded": (
         "sent float32, which was not asked for and would make the model less exact for "
         'all; ask for it with wire_dtype="float32"'
@@ -131,7 +136,7 @@ class Contribution(Protocol):
     """What a client's answer must have in order to be added up."""
 
     form: str
-    """"full", "plain", "private" or "opening"."""
+    """"full", "fixed", "plain", "private" or "opening"."""
     schema: Schema
     count: Any
     """Number of rows; noisy or None in a private release."""
@@ -192,6 +197,7 @@ class Aggregate(Answers):
     unverified: list[str] = field(default_factory=list)
     _rows: dict[str, int] = field(default_factory=dict)
     _kept_bytes: int = 0
+    _exact: dict[str, Any] = field(default_factory=dict)
     _groups: dict[tuple[Schema, str], _Group] = field(default_factory=dict)
 
     def add(self, client: str, part: Contribution) -> None:
@@ -230,7 +236,7 @@ class Aggregate(Answers):
             self.reject(client, reason)
         self._groups = {}
         for client in self.participants:
-            self._merge(client, self.parts[client])
+            self._merge(client, self._exact.get(client, self.parts[client]))
 
     def reject(self, client: str, reason: str) -> None:
         """Take back an answer that turned out to be of no use."""
@@ -238,13 +244,15 @@ class Aggregate(Answers):
         self.scales.pop(client, None)
 
     def _keep(self, client: str, part: Any) -> None:
-        settings = self.settings
+        settings, fixed = self.settings, part.form == "fixed"
+        if fixed and settings.excludes:
+            self._exact[client] = part
         if settings.keeps_parts or part.form == "opening":
-            self.parts[client] = part
-        elif settings.keep_bytes and part.form == "full":
+            self.parts[client] = part.to_sufficient() if fixed else part
+        elif settings.keep_bytes and (fixed or part.form == "full"):
             self._kept_bytes += part.nbytes
             if self._kept_bytes <= settings.keep_bytes:
-                self.parts[client] = part
+                self.parts[client] = part.to_sufficient() if fixed else part
             else:
                 openings = [c for c, p in self.parts.items() if p.form == "opening"]
                 self.parts = {client: self.parts[client] for client in openings}
@@ -322,7 +330,8 @@ class Aggregate(Answers):
         if plain:
             totals = [PlainStatistics.from_statistics(total) for total in totals]
         first, *others = plain + totals
-        return sum(others, start=first)
+        total = sum(others, start=first)
+        return total.to_sufficient() if total.form == "fixed" else total
 
     def _arranged(self, group: _Group, schema: Schema, wanted: Schema) -> Any:
         """Return the total of a group, with the columns in the order agreed on."""
@@ -332,8 +341,9 @@ class Aggregate(Answers):
         self.rearranged += group.clients
         columns, places = wanted.columns, schema.places_of(wanted.columns)
         for client in group.clients:
-            if client in self.parts:
-                self.parts[client] = self.parts[client].arranged(columns)
+            for kept in (self.parts, self._exact):
+                if client in kept:
+                    kept[client] = kept[client].arranged(columns)
             if client in self.scales:
                 weight, means, squares = self.scales[client]
                 means = None if means is None else means[places]
@@ -344,6 +354,8 @@ class Aggregate(Answers):
         settings, schema = self.settings, part.schema
         if (part.form == "private") != (settings.privacy is not None):
             return _REFUSED["private" if settings.privacy is None else "exact"]
+        if (part.form == "fixed") != (settings.statistics == "fixed"):
+            return _REFUSED["fixed" if part.form == "fixed" else "moments"]
         if part.form == "plain" and not settings.accepts_plain:
             return _REFUSED["plain"]
         if part.rounding and settings.wire_dtype != "float32":

@@ -32,6 +32,7 @@ _TOLD = (
     "standardize",
     "min_clients",
     "wire_dtype",
+    "statistics",
     "mode",
     "tol",
     "max_rounds",

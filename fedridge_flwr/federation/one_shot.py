@@ -1,10 +1,12 @@
 """The fit in one round: every client's statistics, added up and solved."""
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from .._types import Array
 from ..errors import FedRidgeError, NotEnoughClientsError
+from ..linalg.blas import one_blas_thread
 from ..regression.alpha_grid import best_of, check_alphas
 from ..regression.alpha_selection import (
     AlphaSelection,
@@ -29,7 +31,8 @@ _UNSOLVED = (FedRidgeError, ArithmeticError, ValueError)
 
 def one_shot(settings: FitSettings) -> Fit:
     """Ask for all statistics at once, add them up, choose alpha, solve."""
-    gathered = yield from gather(settings, AskStatistics(settings.wire_dtype))
+    request = AskStatistics(settings.wire_dtype, settings.statistics)
+    gathered = yield from gather(settings, request)
     return (yield from solve_gathered(settings, gathered))
 
 
@@ -41,7 +44,7 @@ def solve_gathered(settings: FitSettings, gathered: Gathered) -> Fit:
     if settings.selection == "clients":
         return (yield from choose_by_clients(settings, gathered))
     try:
-        with gathered.naming_suspects():
+        with gathered.naming_suspects(), _threads(settings):
             selection = _selection_on_server(settings, gathered)
             if selection is not None:
                 model = selection.model
@@ -57,7 +60,7 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     total, options, alphas = gathered.total, settings.options, settings.alphas
     parts = _in_order(gathered)
     try:
-        with gathered.naming_suspects():
+        with gathered.naming_suspects(), _threads(settings):
             auto = alphas is None or is_auto(alphas)
             candidates = (
                 _grid_by_server(settings, gathered) if auto else check_alphas(alphas)
@@ -83,18 +86,27 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
             "no client counted its held-out losses, so alpha cannot be chosen: "
             + "; ".join(f"client {client}: {reason}" for client, reason in failed)
         )
-    selection = AlphaSelection.from_losses(
-        total,
-        candidates,
-        {c: answers.parts[c] for c in parts if c in answers.parts},
-        {c: part.total_weight for c, part in parts.items()},
-        one_standard_error=settings.one_standard_error,
-        **options,
-    )
+    with _threads(settings):
+        selection = AlphaSelection.from_losses(
+            total,
+            candidates,
+            {c: answers.parts[c] for c in parts if c in answers.parts},
+            {c: part.total_weight for c, part in parts.items()},
+            one_standard_error=settings.one_standard_error,
+            **options,
+        )
     if selection.at_edge:
         warn_edge(selection, auto=auto)
     model = gathered.on_raw_columns(selection.model)
     return FitResult(model, gathered, total, selection, answers.failures)
+
+
+def _threads(settings: FitSettings) -> AbstractContextManager[object]:
+    """Return a limit of one BLAS thread where equal bits must give equal bits.
+
+    How BLAS divides its work, and so rounds, depends on the number of threads.
+    """
+    return one_blas_thread() if settings.statistics == "fixed" else nullcontext()
 
 
 def _in_order(gathered: Gathered) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 
 OPENING_MODES = ("refine", "cg", "auto")
 MODES = ("oneshot", *OPENING_MODES)
+STATISTICS = ("moments", "fixed")
+"""Forms in which a client can send its statistics in one shot."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class AskStatistics(Request):
     """The sufficient statistics of all rows: everything at once."""
 
     wire_dtype: str = "float64"
+    statistics: str = "moments"
 
     task: ClassVar[str] = "statistics"
 

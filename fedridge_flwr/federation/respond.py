@@ -17,6 +17,7 @@ from ..privacy.curator import Curator
 from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
 from ..statistics.encoding import encode_rows
+from ..statistics.fixed_point import FixedPointStatistics
 from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
@@ -226,8 +227,16 @@ def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
 
 def _statistics(request: AskStatistics, rows: Rows) -> Answer:
     _check_width(rows)
+    if request.statistics == "fixed":
+        return _fixed_statistics(rows)
     found = encode_rows(rows, request.wire_dtype)
     return Answer(found.kind, found.arrays, rows.n_rows, rows.schema, found.means_low)
+
+
+def _fixed_statistics(rows: Rows) -> Answer:
+    words = FixedPointStatistics.from_rows(rows).to_words()
+    kind = "fixed" if rows.weight is None else "fixed-weighted"
+    return Answer(kind, {"words": words}, rows.n_rows, rows.schema)
 
 
 def _columns(request: AskColumns, rows: Rows) -> Answer:

@@ -15,7 +15,7 @@ from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas, check_alphas
 from ..regression.model import RidgeModel
 from ..statistics.float32 import WIRE_DTYPES
-from .requests import MODES, Limits
+from .requests import MODES, STATISTICS, Limits
 from .screening.outliers import SCREENS
 
 _SMALLEST_TOL = 1e-15
@@ -40,6 +40,7 @@ class FitSettings:
     cv: str | None = None
     one_standard_error: bool = False
     wire_dtype: str = "float64"
+    statistics: str = "moments"
     on_model: Callable[[RidgeModel], object] | None = None
     save_model: str | os.PathLike[str] | None = None
     privacy: DifferentialPrivacy | None = None
@@ -113,6 +114,9 @@ class FitSettings:
                 'the one-standard-error rule needs cv="clients" or cv="server".'
             )
         check_choice("wire_dtype", self.wire_dtype, WIRE_DTYPES)
+        check_choice("statistics", self.statistics, STATISTICS)
+        if self.statistics == "fixed":
+            check_fixed_settings(self)
         check_whole("the number of valid answers needed", self.min_clients)
         if not isinstance(self.save_model, str | os.PathLike | None):
             raise FedRidgeError(f"save_model must be a path, got {self.save_model!r}.")
@@ -148,7 +152,8 @@ class FitSettings:
             "excludes": excludes,
             "keeps_parts": excludes or choice in ("clients", "server"),
             "keep_bytes": SCREENED_BYTES if screens else 0,
-            "accepts_plain": not any([*options.values(), choice]),
+            "accepts_plain": not any([*options.values(), choice])
+            and self.statistics == "moments",
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -198,6 +203,25 @@ def check_rounds_settings(settings: FitSettings) -> None:
         raise FedRidgeError(
             f'wire_dtype="{settings.wire_dtype}" is for mode="oneshot"; mode="{mode}" '
             "sends vectors of float64, and all else as small as it may be."
+        )
+
+
+def check_fixed_settings(settings: FitSettings) -> None:
+    """Refuse what is not the same bits in any order, or no integers at all."""
+    reasons = {
+        "privacy adds its noise to other sums": settings.privacy is not None,
+        f'mode="{settings.mode}" sends no sums of all rows': settings.mode != "oneshot",
+        "integers are not sent as float32": settings.wire_dtype != "float64",
+        "the feature map takes numbers from the data, whose rounding depends on the "
+        "order of clients (give them, as in Standardize(means=[...], scales=[...]))": (
+            settings.map_needs_data
+        ),
+    }
+    wrong = [reason for reason, applies in reasons.items() if applies]
+    if wrong:
+        raise FedRidgeError(
+            f'statistics="fixed" is not available here: {"; ".join(wrong)}. Use '
+            'statistics="moments", or leave that out.'
         )
 
 

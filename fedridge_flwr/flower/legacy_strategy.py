@@ -99,7 +99,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    wire_dtype, max_bytes, screen, unnamed, strict, formula
+    wire_dtype, statistics, max_bytes, screen, unnamed, strict, formula
         As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
@@ -214,6 +214,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         cv: str | None = None,
         one_standard_error: bool = False,
         wire_dtype: str = "float64",
+        statistics: str = "moments",
         privacy: DifferentialPrivacy | None = None,
         feature_map: FeatureMap | str | None = None,
         mode: str = "oneshot",

@@ -91,6 +91,9 @@ class FedRidge(StrategyBase, Strategy):
         With "float32" clients send correlations as float32: half the bytes, and
         coefficients right to 6e-8 (clients with fewer rows than features: 1.2e-7) times
         the condition of the system (``report_.wire_error``).
+    statistics : {"moments", "fixed"}
+        "fixed": sums as whole numbers, three times the bytes. The model is the same,
+        bit for bit, whatever the order of clients and the division of rows among them.
     privacy : DifferentialPrivacy, optional
         Differential privacy of every record. Clients then send noisy sums only, there
         is no evaluate round, and alpha is chosen by the noisy statistics.
@@ -213,6 +216,7 @@ class FedRidge(StrategyBase, Strategy):
         cv: str | None = None,
         one_standard_error: bool = False,
         wire_dtype: str = "float64",
+        statistics: str = "moments",
         privacy: DifferentialPrivacy | None = None,
         feature_map: FeatureMap | str | None = None,
         mode: str = "oneshot",

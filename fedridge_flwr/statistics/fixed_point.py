@@ -166,7 +166,7 @@ unit of the column, or give it a larger public power of two in exponents.
 
     def __add__(self, other: object) -> FixedPointStatistics:
         """Merge: the statistics of both sets of rows together, exactly."""
-        if not isinstance(other, FixedPointStatistics):
+        if type(other) is not type(self):
             return NotImplemented
         self._check_mergeable(other)
         total = replace(
@@ -192,7 +192,7 @@ unit of the column, or give it a larger public power of two in exponents.
 
     def __sub__(self, other: object) -> FixedPointStatistics:
         """Remove: the total that never had the rows of `other`, bit for bit."""
-        if not isinstance(other, FixedPointStatistics):
+        if type(other) is not type(self):
             return NotImplemented
         self._check_mergeable(other)
         rest = replace(
@@ -211,7 +211,7 @@ unit of the column, or give it a larger public power of two in exponents.
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same whole numbers of the same columns."""
-        if not isinstance(other, FixedPointStatistics):
+        if type(other) is not type(self):
             return NotImplemented
         return (
             (self.count, self.grid) == (other.count, other.grid)

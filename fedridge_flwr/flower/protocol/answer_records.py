@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from ...multiround import Opening
 from ...privacy.noisy_statistics import PrivateStatistics
 from ...regression.evaluation import ErrorMoments, Evaluation
 from ...statistics.encoding import KINDS, decode
+from ...statistics.fixed_point import FixedPointStatistics
 from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
@@ -223,6 +225,21 @@ def _read_release(
     )
 
 
+def _read_fixed(
+    request: Any,
+    arrays: Sequence[NDArray[Any]],
+    schema: Schema,
+    count: int,
+    *,
+    weighted: bool = False,
+) -> FixedPointStatistics:
+    if request.task != AskStatistics.task or request.statistics != "fixed":
+        raise ProtocolError("sent fixed-point statistics, which were not asked for.")
+    if len(arrays) != 1:
+        raise ProtocolError(f"expected one array of words, got {len(arrays)}.")
+    return FixedPointStatistics.from_words(arrays[0], count, schema, weighted=weighted)
+
+
 def _read_columns(
     request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> ColumnMoments:
@@ -283,6 +300,8 @@ def _read_table(
 _READERS: dict[str, Any] = {
     AskTable.task: _read_table,
     "private": _read_release,
+    "fixed": _read_fixed,
+    "fixed-weighted": partial(_read_fixed, weighted=True),
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,

@@ -23,6 +23,7 @@ from ...errors import PrivacyError, ProtocolError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
+    STATISTICS,
     AskColumns,
     AskEvaluation,
     AskLosses,
@@ -73,7 +74,7 @@ NAMED = {"feature-hash", "feature-names", "target-hash", "target-names"}
 
 _TASK, _LOSSES = "fedridge-task", "held-out-losses"
 _DTYPE, _MODE, _BYTES, _FEATURES = "wire-dtype", "mode", "max-bytes", "max-features"
-_BY_ROWS = "auto-by-rows"
+_BY_ROWS, _STATISTICS = "auto-by-rows", "statistics"
 _RELEASE, _INTERCEPT = "release-id", "release-intercept"
 _ROUND, _CLIP = "release-round", "release-clip"
 _LARGEST = 1e200
@@ -102,8 +103,9 @@ def _write_table(request: AskTable) -> Any:
 
 
 def _write_statistics(request: AskStatistics) -> Any:
-    dtype = request.wire_dtype
-    return ({} if dtype == "float64" else {_DTYPE: dtype}), {}
+    dtype, form = request.wire_dtype, request.statistics
+    fields = {} if dtype == "float64" else {_DTYPE: dtype}
+    return (fields if form == "moments" else fields | {_STATISTICS: form}), {}
 
 
 def _write_columns(request: AskColumns) -> Any:
@@ -256,7 +258,10 @@ def read_request(
         return AskRelease(_read_release(config, arrays), **rest)
     task = config.get(_TASK)
     if task is None:
-        return AskStatistics(_read_dtype(config), **rest)
+        dtype = _read_choice(config, _DTYPE, WIRE_DTYPES)
+        return AskStatistics(
+            dtype, _read_choice(config, _STATISTICS, STATISTICS), **rest
+        )
     if task == AskTable.task:
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
@@ -286,15 +291,16 @@ def _read_formula(config: Mapping[str, Any]) -> TableFormula:
         raise ProtocolError(f"the request has no valid formula: {reason}") from None
 
 
-def _read_dtype(config: Mapping[str, Any]) -> str:
-    dtype = config.get(_DTYPE, "float64")
-    if dtype not in WIRE_DTYPES:
+def _read_choice(config: Mapping[str, Any], key: str, choices: Sequence[str]) -> str:
+    """Return in which form statistics are wanted; the first where nothing is said."""
+    found = config.get(key, choices[0])
+    if found not in choices:
         raise ProtocolError(
-            f"the server wants statistics as {one_line(repr(dtype))}, this client can "
-            f"send {' and '.join(WIRE_DTYPES)}: install the same fedridge-flwr on both "
+            f"the server wants statistics as {one_line(repr(found))}, this client can "
+            f"send {' and '.join(choices)}: install the same fedridge-flwr on both "
             "sides."
         )
-    return str(dtype)
+    return str(found)
 
 
 def _read_vectors(arrays: Sequence[NDArray[Any]]) -> Array:
