@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .._text import human_bytes
@@ -19,6 +20,7 @@ from ..regression.leave_client_out import HeldOut
 from ..regression.model import RidgeModel
 from . import costs
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
+from .secure_sum.terms import Terms
 
 OPENING_MODES = ("refine", "cg", "auto")
 MODES = ("oneshot", *OPENING_MODES)
@@ -178,6 +180,49 @@ class AskLosses(Request):
     models: HeldOut
 
     task: ClassVar[str] = "losses"
+
+
+@dataclass(frozen=True)
+class AskKeys(Request):
+    """Public keys for a secure sum, and which columns the client has."""
+
+    session: bytes
+
+    task: ClassVar[str] = "secure-keys"
+
+
+@dataclass(frozen=True, eq=False)
+class AskShares(Request):
+    """Shares of a client's secrets, in a box for each neighbour."""
+
+    terms: Terms
+    keys: NDArray[np.uint8]
+
+    task: ClassVar[str] = "secure-shares"
+
+
+@dataclass(frozen=True, eq=False)
+class AskMasked(Request):
+    """The statistics under masks; `present` says which neighbours sent boxes."""
+
+    session: bytes
+    present: bytes
+    boxes: NDArray[np.uint8]
+
+    task: ClassVar[str] = "secure-masked"
+
+
+@dataclass(frozen=True)
+class AskUnmask(Request):
+    """One share of each neighbour, by whether it delivered."""
+
+    session: bytes
+    delivered: bytes
+
+    task: ClassVar[str] = "secure-unmask"
+
+
+SECURE_TASKS = (AskKeys.task, AskShares.task, AskMasked.task, AskUnmask.task)
 
 
 def exact_mode(

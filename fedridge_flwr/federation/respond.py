@@ -1,9 +1,11 @@
 """`respond`: a client's answer to a request, from its rows and its guards alone."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
@@ -21,6 +23,7 @@ from ..statistics.fixed_point import FixedPointStatistics
 from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
+    SECURE_TASKS,
     Answer,
     AskColumns,
     AskEvaluation,
@@ -33,6 +36,9 @@ from .requests import (
     Losses,
     Request,
 )
+
+if TYPE_CHECKING:
+    from .secure_respond import SecureGuard
 
 log = logging.getLogger("flwr")
 
@@ -56,17 +62,22 @@ class Guards:
         Keeps the promises of private releases; without one there are none.
     policies : tuple of SitePolicy
         What the site refuses to send; all of them hold.
+    secure : SecureGuard, optional
+        Takes part in secure sums, and in nothing else; without one, in none.
     """
 
     min_rows: int = 2
     feature_maps: tuple[FeatureMap, ...] | None = None
     curator: Curator | None = None
     policies: tuple[SitePolicy, ...] = ()
+    secure: SecureGuard | None = None
 
     def check_request(self, request: Request) -> None:
         """Decline a request that is not allowed; rows are not even loaded then."""
         for policy in self.policies:
             decline(policy.reasons_by_request(request))
+        if self.secure is not None:
+            self.secure.check_request(request)
         if request.feature_map is not None:
             check_allowed(request.feature_map, self.feature_maps)
         private = getattr(request, "release", None)
@@ -152,6 +163,11 @@ def respond(
     fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=5.
     """
     guards.check_request(request)
+    if request.task in SECURE_TASKS:
+        # What it needs is imported by those who take part.
+        from .secure_respond import respond_securely
+
+        return respond_securely(request, load, guards)
     found = load()
     if request.task == AskTable.task:
         return _table(request, found, guards)
@@ -159,9 +175,7 @@ def respond(
     origin: RowOrigin | None = more[0] if more else None
     if request.task == AskRelease.task:
         return _release(request, (X, y, weight), origin, guards)
-    loaded = check_rows(X, y, weight)
-    rows = loaded.arranged(request.columns)
-    guards.check_rows(rows, request.feature_map, origin)
+    loaded, rows = admitted_rows(request, found, guards)
     if request.task != AskProduct.task:
         _log_map(rows, request.feature_map)
     answer: Answer | ErrorMoments | Losses
@@ -172,6 +186,15 @@ def respond(
         answer = _ANSWERS[request.task](request, mapped)
     guards.remember(loaded, origin)
     return answer
+
+
+def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
+    """Return rows as they were loaded, and as they are wanted, if they may be used."""
+    X, y, weight, *more = found
+    loaded = check_rows(X, y, weight)
+    rows = loaded.arranged(request.columns)
+    guards.check_rows(rows, request.feature_map, more[0] if more else None)
+    return loaded, rows
 
 
 def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:

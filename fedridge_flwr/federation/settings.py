@@ -17,8 +17,11 @@ from ..regression.model import RidgeModel
 from ..statistics.float32 import WIRE_DTYPES
 from .requests import MODES, STATISTICS, Limits
 from .screening.outliers import SCREENS
+from .secure_sum.terms import SecureSum
 
 _SMALLEST_TOL = 1e-15
+
+SECURE_ROUNDS = 4
 
 MORE_AGREEMENTS = 3
 """How often a feature map is made again because clients have gone."""
@@ -52,6 +55,7 @@ class FitSettings:
     screen: str = "report"
     unnamed: str = "refuse"
     strict: bool = False
+    secure: SecureSum | None = None
     formula: TableFormula | None = None
 
     selection: str | None = field(init=False)
@@ -115,6 +119,8 @@ class FitSettings:
             )
         check_choice("wire_dtype", self.wire_dtype, WIRE_DTYPES)
         check_choice("statistics", self.statistics, STATISTICS)
+        if self.secure is not None:
+            check_secure_settings(self)
         if self.statistics == "fixed":
             check_fixed_settings(self)
         check_whole("the number of valid answers needed", self.min_clients)
@@ -126,17 +132,19 @@ class FitSettings:
     def _derive(self) -> None:
         """Set what follows from the settings; a fit looks at it again and again."""
         private, choice = self.privacy is not None, self.cv
+        secure = self.secure is not None
         if choice is None and self.alphas is not None:
-            choice = "noise" if private else "server"
+            choice = "noise" if private else "gcv" if secure else "server"
         options = {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
-        only_one_shot = private or choice is not None
+        only_one_shot = private or secure or choice is not None
         one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         rounds = 1 if one_shot else self.max_rounds
         agrees = needs_data or self.formula is not None
         rounds += needs_data + (self.formula is not None)
         rounds += MORE_AGREEMENTS if agrees else 0
-        names, screens = self.feature_names, self.screen != "off" and not private
+        names, hidden = self.feature_names, private or secure
+        screens = self.screen != "off" and not hidden
         excludes = screens and self.screen == "exclude"
         derived = {
             "selection": choice,
@@ -144,13 +152,17 @@ class FitSettings:
             "one_shot": one_shot,
             "limits": Limits(max_bytes=self.max_bytes),
             "map_needs_data": needs_data,
-            "rounds": rounds if self.privacy is None else self.privacy.rounds,
+            "rounds": SECURE_ROUNDS
+            if secure
+            else rounds
+            if self.privacy is None
+            else self.privacy.rounds,
             "schema": None
             if names is None
             else Schema.of(len(names), feature_names=names),
             "screens": screens,
             "excludes": excludes,
-            "keeps_parts": excludes or choice in ("clients", "server"),
+            "keeps_parts": excludes or secure or choice in ("clients", "server"),
             "keep_bytes": SCREENED_BYTES if screens else 0,
             "accepts_plain": not any([*options.values(), choice])
             and self.statistics == "moments",
@@ -204,6 +216,34 @@ def check_rounds_settings(settings: FitSettings) -> None:
             f'wire_dtype="{settings.wire_dtype}" is for mode="oneshot"; mode="{mode}" '
             "sends vectors of float64, and all else as small as it may be."
         )
+
+
+def check_secure_settings(settings: FitSettings) -> None:
+    """Refuse what needs the numbers of single clients, which nobody sees."""
+    if not isinstance(settings.secure, SecureSum):
+        raise FedRidgeError(f"secure must be SecureSum(...), got {settings.secure!r}.")
+    cv, screen = settings.cv, settings.screen
+    reasons = {
+        "noise is not added to secure sums in this version: leave out privacy or "
+        "secure": settings.privacy is not None,
+        f'cv="{cv}" compares single clients: use cv="gcv", which needs the total '
+        "only": cv not in (None, "gcv"),
+        f'screen="{screen}" compares single clients: leave it out': screen == "exclude",
+        f'mode="{settings.mode}" sends products of single clients: use '
+        'mode="oneshot"': settings.mode in ("refine", "cg"),
+        f'wire_dtype="{settings.wire_dtype}" is not exact, and masks need whole '
+        "numbers: leave it out": settings.wire_dtype != "float64",
+        "the feature map takes means and variances from single clients: give them "
+        "from public knowledge, as Standardize(means=[...], scales=[...])": (
+            settings.map_needs_data
+        ),
+    }
+    wrong = [reason for reason, applies in reasons.items() if applies]
+    if wrong:
+        raise FedRidgeError(f"not available with secure sums: {'; '.join(wrong)}.")
+    if settings.formula is not None:
+        Coding.public(settings.formula)
+    object.__setattr__(settings, "statistics", "fixed")
 
 
 def check_fixed_settings(settings: FitSettings) -> None:

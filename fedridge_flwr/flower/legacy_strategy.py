@@ -33,6 +33,7 @@ from ..data.formula import TableFormula
 from ..features import FeatureMap
 from ..federation.aggregate import Answers
 from ..federation.requests import Request
+from ..federation.secure_sum.terms import SecureSum
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
@@ -41,6 +42,7 @@ from ._strategy_base import (
     either_name,
     log,
     model_metrics,
+    refuse_secure,
     selection_metrics,
     settings_of,
 )
@@ -100,7 +102,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
     wire_dtype, statistics, max_bytes, screen, unnamed, strict, formula
-        As in `fedridge_flwr.FedRidge`.
+        As in `fedridge_flwr.FedRidge`. `secure` is refused here.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -224,6 +226,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         screen: str = "report",
         unnamed: str = "refuse",
         strict: bool = False,
+        secure: SecureSum | None = None,
         formula: TableFormula | str | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
@@ -248,6 +251,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         self.evaluate_fn = evaluate_fn
         self.on_fit_config_fn = on_fit_config_fn
         self.on_evaluate_config_fn = on_evaluate_config_fn
+        refuse_secure(secure)
         settings = settings_of(locals(), min_clients=needed or 1)
         self._start_fit(settings, self.fraction_evaluate)
         self._asked: list[str] = []

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from .identity import Identity, Roster
 
+STATE = "fedridge-secure-sum"
+"""Where a client's state of a secure sum is kept."""
+
 SESSION = 16
 """Bytes of the name of a session."""
 

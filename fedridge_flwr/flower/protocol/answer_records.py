@@ -41,6 +41,7 @@ from ..error_text import one_line
 from .array_records import array_record, decode_arrays
 from .name_records import names_fields, read_columns, read_digest
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
+from .secure_records import SECURE_READERS
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS = "evaluation-sums"
@@ -305,6 +306,7 @@ _READERS: dict[str, Any] = {
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,
+    **SECURE_READERS,
 }
 
 

@@ -23,6 +23,7 @@ from ...errors import PrivacyError, ProtocolError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
+    SECURE_TASKS,
     STATISTICS,
     AskColumns,
     AskEvaluation,
@@ -48,6 +49,7 @@ from .array_records import (
     model_from_arrays,
 )
 from .name_records import names_fields, read_columns
+from .secure_records import read_secure, secure_parts
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -55,7 +57,9 @@ PRIVATE_PROTOCOL = 2
 """Clients that know no privacy decline this version instead of answering exactly."""
 ROUNDS_PROTOCOL = 3
 """Clients that know one round only decline this version."""
-_KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL)
+SECURE_PROTOCOL = 4
+"""Clients that know no secure sums decline this version."""
+_KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL, SECURE_PROTOCOL)
 
 FORMS = ("both", "message", "legacy")
 """In which API a request is written: in both as long as the client's is not known."""
@@ -148,6 +152,11 @@ def _write_losses(request: AskLosses) -> Any:
     return {_TASK: _LOSSES}, held_out_arrays(request.models)
 
 
+def _write_secure(request: Request) -> Any:
+    fields, arrays = secure_parts(request)
+    return {PROTOCOL_KEY: SECURE_PROTOCOL, _TASK: request.task, **fields}, arrays
+
+
 _WRITERS: dict[str, Any] = {
     AskTable.task: _write_table,
     AskStatistics.task: _write_statistics,
@@ -157,6 +166,7 @@ _WRITERS: dict[str, Any] = {
     AskRelease.task: _write_release,
     AskEvaluation.task: _write_evaluation,
     AskLosses.task: _write_losses,
+    **dict.fromkeys(SECURE_TASKS, _write_secure),
 }
 
 
@@ -262,6 +272,8 @@ def read_request(
         return AskStatistics(
             dtype, _read_choice(config, _STATISTICS, STATISTICS), **rest
         )
+    if task in SECURE_TASKS:
+        return read_secure(str(task), config, arrays, rest)
     if task == AskTable.task:
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
