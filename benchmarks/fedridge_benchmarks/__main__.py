@@ -82,6 +82,7 @@ def _benchmarks(simulation: Simulator) -> dict[str, Benchmark]:
     known: dict[str, Benchmark] = {
         "from-rows": kernels.from_rows,
         "merging": kernels.merging,
+        "fixed-point": kernels.fixed_point,
         "solving": kernels.solving,
         "solvers": solvers,
         "alphas": kernels.alphas,

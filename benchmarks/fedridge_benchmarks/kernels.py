@@ -11,13 +11,25 @@ from scipy import sparse
 from scipy.linalg.lapack import dpotrf, dpotrs
 from threadpoolctl import threadpool_limits
 
-from fedridge_flwr import SufficientStatistics, solve, solve_path
+from fedridge_flwr import (
+    FixedPointStatistics,
+    SufficientStatistics,
+    solve,
+    solve_path,
+)
 from fedridge_flwr.statistics.moments import RunningTotal
 
 from .machine import peak_memory, reset_peak_memory
 from .measure import Ratio, against, race
 
-__all__ = ["alphas", "extra_memory", "from_rows", "merging", "solving"]
+__all__ = [
+    "alphas",
+    "extra_memory",
+    "fixed_point",
+    "from_rows",
+    "merging",
+    "solving",
+]
 
 Array = NDArray[np.float64]
 _ROWS, _FEATURES = 400_000, 200
@@ -129,6 +141,27 @@ def merging(clients: int = 500, features: int = 500) -> list[Ratio]:
             3.0,
         )
     ]
+
+
+def fixed_point(rows: int = 500, features: int = 400) -> list[Ratio]:
+    """Return the cost of whole numbers against the bare product in float64."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(rows, features)), rng.normal(size=rows)
+    encode = FixedPointStatistics.from_data
+    words, stats = encode(X, y).to_words(), encode(X, y)
+    read = FixedPointStatistics.from_words
+    steps = {
+        "fixed-point encoding": (lambda: encode(X, y), 40.0),
+        "checking fixed-point words": (lambda: read(words, rows, stats.schema), 40.0),
+        "exact centring of fixed-point sums": (stats.to_sufficient, 100.0),
+    }
+    found = []
+    with threadpool_limits(1, user_api="blas"):
+        for what, (step, limit) in steps.items():
+            ours, theirs = race(step, lambda: X.T @ X, 9)
+            name = f"{what} against X.T @ X, {rows} x {features}, one thread"
+            found.append(Ratio.of_times(name, ours, theirs, limit))
+    return found
 
 
 def solving(features: int = 4000) -> list[Ratio]:

@@ -75,6 +75,12 @@ def test_kernels_return_positive_ratios_with_their_limits():
     assert all(ratio.value > 0 and "against" in ratio.detail for ratio in found)
 
 
+def test_fixed_point_is_raced_with_the_bare_product():
+    found = kernels.fixed_point(9, 4)
+    assert [ratio.limit for ratio in found] == [40.0, 40.0, 100.0]
+    assert all("X.T @ X, 9 x 4" in ratio.what for ratio in found)
+
+
 def test_solvers_are_raced_on_systems_of_the_condition_they_name(monkeypatch):
     monkeypatch.setattr("fedridge_benchmarks.solvers._REST", 0.0)
     found = solvers([40])

@@ -11,6 +11,8 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from fuzz_drafts import HONEST, Draft, Rng, npy, numbers_of
 from fuzz_headers import huge_shape, malformed, odd_shape, other_dtype
 
+from fedridge_flwr.linalg import limbs
+
 Attack = Callable[[Rng, Draft], None]
 ODD_NUMBERS = (
     np.nan,
@@ -73,6 +75,8 @@ KINDS = (
     "opening",
     "product",
     "private",
+    "fixed",
+    "fixed-weighted",
     "Centred",
     "pickle",
 )
@@ -125,7 +129,8 @@ def _odd_numbers(rng: Rng, draft: Draft) -> None:
                 flat[int(rng.integers(flat.size))] = rng.choice(ODD_NUMBERS)
         elif flat.size:
             info = np.iinfo(array.dtype)
-            flat[int(rng.integers(flat.size))] = rng.choice([info.min, info.max, -1])
+            odd = np.array([info.min, info.max, -1 if info.min else 1], array.dtype)
+            flat[int(rng.integers(flat.size))] = rng.choice(odd)
     _replace(draft, k, array)
 
 
@@ -155,6 +160,21 @@ def _not_a_square(rng: Rng, draft: Draft) -> None:
     j = int(rng.integers(flat.size))
     flat[j] = rng.choice([-1.0, 1.0]) * largest * (1 + 10.0 ** rng.integers(-12, 3))
     _replace(draft, k, array)
+
+
+def _moved_words(rng: Rng, draft: Draft) -> None:
+    """Add powers of two to whole numbers in words, or exchange or repeat some."""
+    k, words = _number(rng, draft)
+    if words.ndim != 2 or not words.size or words.dtype != np.uint64:
+        return
+    for _ in range(int(rng.choice([1, 1, 2, 5]))):
+        i, j = rng.integers(len(words), size=2)
+        if rng.random() < 0.25:
+            words[i] = words[j]
+            continue
+        size = int(rng.choice([-1, 1])) << int(rng.integers(64 * words.shape[1]))
+        words[i] = (limbs.add(words[i], limbs.from_ints([size], words.shape[1])))[0]
+    _replace(draft, k, words)
 
 
 def _too_many_ranks(rng: Rng, draft: Draft) -> None:
@@ -386,4 +406,6 @@ TOLD: dict[str, Attack] = {
 
 
 def attacks_on(kind: str) -> dict[str, Attack]:
+    if kind == "fixed-point statistics":
+        return {**SENT, "whole numbers moved by powers of two": _moved_words}
     return TOLD if kind in ("evaluation", "held-out losses") else SENT

@@ -29,6 +29,7 @@ from fedridge_flwr.multiround import Opening, centred_product
 from fedridge_flwr.privacy.curator import ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion, make_release
 from fedridge_flwr.statistics.encoding import encode, encode_rows
+from fedridge_flwr.statistics.fixed_point import FixedPointStatistics
 from fedridge_flwr.statistics.sufficient import SufficientStatistics
 
 Rng = np.random.Generator
@@ -197,6 +198,21 @@ def _statistics(dtype: str, few: bool) -> Callable[[Rng], Draft]:
     return lambda rng: Draft(**make(rng))
 
 
+def _fixed(rng: Rng) -> Draft:
+    data = some_data(rng)
+    mapped = rng.random() < 0.25
+    chosen = FeatureMap.from_text(str(rng.choice(MAPS[:2]))) if mapped else None
+    if mapped:
+        data.X = np.clip(data.X, -1e3, 1e3)  # squares must not overflow
+    rows = map_rows(check_rows(data.X, data.Y, data.weight), chosen)
+    words = {"words": FixedPointStatistics.from_rows(rows).to_words()}
+    kind = "fixed" if data.weight is None else "fixed-weighted"
+    fields = wire.schema_fields(kind, rows, False)
+    question = AskStatistics(statistics="fixed")
+    draft = _draft(rng, kind, words, fields, rows.n_rows, question)
+    return Draft(**draft, feature_map=chosen)
+
+
 def _draft(
     rng: Rng, kind: str, arrays: Any, fields: Any, count: Any, question: Any
 ) -> dict[str, Any]:
@@ -309,5 +325,6 @@ HONEST: dict[str, Callable[[Rng], Draft]] = {
     "private release": _private,
     "evaluation": _evaluation,
     "held-out losses": _losses,
+    "fixed-point statistics": _fixed,
 }
 """Every kind of answer that the server reads, by its name in the table."""

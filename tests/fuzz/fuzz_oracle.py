@@ -30,6 +30,7 @@ def _of_type(name: str) -> Any:
     return {
         "SufficientStatistics": _statistics,
         "PlainStatistics": _plain,
+        "FixedPointStatistics": _fixed,
         "Opening": _opening,
         "ndarray": _array,
         "ColumnMoments": _columns,
@@ -129,6 +130,30 @@ def _statistics(stats: Any, draft: Any) -> str | None:
     return _named(stats) or _moments(
         stats.count, stats.total_weight, stats.means, C, stats.rounding
     )
+
+
+def _fixed(stats: Any, draft: Any) -> str | None:
+    """Whole numbers: the weight and the variances are exact, the rest as above."""
+    p = stats.n_features + stats.n_targets
+    data = np.ascontiguousarray(stats.words, "<u8").tobytes()
+    S = np.zeros((p + 1, p + 1), dtype=object)
+    S[np.triu_indices(p + 1)] = [
+        int.from_bytes(data[k : k + 24], "little", signed=True)
+        for k in range(0, len(data), 24)
+    ]
+    total, sums = int(S[0, 0]), S[0, 1:]
+    if draft.fields.get("kind") == "fixed" and total != stats.count << 120:
+        return "another weight than that of its rows"
+    if total <= 0 or stats.count == 0:
+        return "sums of no rows" if data.strip(b"\x00") else _named(stats)
+    if max(np.diagonal(S)) > 2**191 // 1024:
+        return "squares that overflow in the sum"
+    exact = S[1:, 1:] * total - np.outer(sums, sums)
+    C = np.zeros((p, p))
+    for i, j in zip(*np.triu_indices(p), strict=True):
+        C[i, j] = C[j, i] = exact[i, j] / (total << 120)
+    means = np.array([each / total for each in sums])
+    return _named(stats) or _moments(stats.count, total / 2**120, means, C, 0.0)
 
 
 def _named(found: Any) -> str | None:

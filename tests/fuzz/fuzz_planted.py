@@ -17,8 +17,8 @@ from fedridge_flwr.multiround import opening
 from fedridge_flwr.multiround import product_checks as answers
 from fedridge_flwr.privacy import ledger_file
 from fedridge_flwr.privacy import noisy_statistics as private
+from fedridge_flwr.statistics import fixed_checks, fixed_point, plain
 from fedridge_flwr.statistics import float32 as compact
-from fedridge_flwr.statistics import plain
 from fedridge_flwr.statistics import sufficient as statistics
 from fedridge_flwr.statistics import triangular as trapezoid
 from fedridge_flwr.statistics import validity as plausible
@@ -160,6 +160,22 @@ def _larger_slack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plausible, "_ROUNDING", 0.1)
 
 
+def _any_whole_numbers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fixed_point, "check_sums", _nothing)
+
+
+def _fixed_without_squares(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fixed_checks, "check_moments", _nothing)
+
+
+def _fixed_of_any_weight(patch: pytest.MonkeyPatch) -> None:
+    """Rows without weights may have any total weight."""
+    honest = fixed_point.check_sums
+    patch.setattr(
+        fixed_point, "check_sums", lambda stats, weighted: honest(stats, weighted=True)
+    )
+
+
 def _long_reasons(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(answer_records, "one_line", str)
 
@@ -182,6 +198,9 @@ PLANTED: dict[str, tuple[Plant, tuple[str, ...]]] = {
     "answers by their source only": (_any_source, ("handed over:",)),
     "a ledger without a checksum": (_ledger_without_checksum, ("privacy ledger:",)),
     "a ledger that forgives damage": (_ledger_that_forgives, ("privacy ledger:",)),
+    "any whole numbers": (_any_whole_numbers, ("fixed-point",)),
+    "whole numbers of no squares": (_fixed_without_squares, ("fixed-point",)),
+    "whole numbers of any weight": (_fixed_of_any_weight, ("fixed-point",)),
     "rounding of one in ten": (_larger_slack, ("statistics:",)),
     "reasons of any length": (_long_reasons, ("error texts",)),
 }

@@ -17,7 +17,7 @@ from fuzz_drafts import HONEST, Draft, Rng
 from fuzz_oracle import against
 from fuzz_run import UNSENT, Case, Trial, WrongAcceptError
 
-from fedridge_flwr import FedRidgeError, SufficientStatistics
+from fedridge_flwr import FedRidgeError, FixedPointStatistics, SufficientStatistics
 from fedridge_flwr.flower.protocol.array_records import decode_array
 from fedridge_flwr.multiround.product_checks import check_product
 
@@ -99,15 +99,17 @@ def trial_of(kind: str, name: str, attack: Attack) -> Trial:
             if reason is not None:
                 raise WrongAcceptError(reason)
             if isinstance(found, SufficientStatistics):
-                _use(found)
+                _use(found, wire_dtype="float32")
+            if isinstance(found, FixedPointStatistics):
+                _use(found, statistics="fixed")
         return None
 
     return trial
 
 
-def _use(found: SufficientStatistics) -> None:
+def _use(found: Any, **settings: str) -> None:
     """Let a fit go on with it, beside the same rows of somebody honest."""
-    fit = begin(alpha=1.0, wire_dtype="float32")
+    fit = begin(alpha=1.0, **settings)
     fit.round.into.take("a", lambda: found)
     try:
         model = finish(fit)
