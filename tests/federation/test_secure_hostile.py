@@ -29,6 +29,7 @@ from fedridge_flwr.federation.secure_sum.keys import (
     PublicKeys,
     agree,
     new_secret,
+    private_key,
     public_key,
 )
 
@@ -373,9 +374,9 @@ def test_masks_need_a_secret() -> None:
     """From public keys and terms alone no mask follows."""
     federation = at_shares()
     context = federation.session.terms.context
-    ours = federation.states["c0"].mask_secret
+    ours = private_key(federation.states["c0"].mask_secret)
     theirs = federation.keys["c1"].mask
     shared = agree(ours, theirs, b"pair mask" + context)
-    guess = agree(new_secret(), theirs, b"pair mask" + context)
+    guess = agree(private_key(new_secret()), theirs, b"pair mask" + context)
     assert shared != guess
     assert shared != agree(ours, theirs, b"pair mask" + os.urandom(32))

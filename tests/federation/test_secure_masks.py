@@ -17,7 +17,7 @@ from attack_flower_masks import (
 )
 from scipy.stats import chi2
 
-from fedridge_flwr.federation.secure_sum.keys import new_secret, public_key
+from fedridge_flwr.federation.secure_sum.keys import new_secret, private_key, public_key
 from fedridge_flwr.federation.secure_sum.masks import own_mask, pair_mask, stream
 
 BITS = 44_000
@@ -65,12 +65,13 @@ def test_every_bit_of_a_secret_counts() -> None:
 
 def test_masks_of_one_secret_differ_by_purpose_and_session() -> None:
     secret, other = new_secret(), public_key(new_secret())
+    private = private_key(secret)
     masks = [
         own_mask(secret, CONTEXT, (30, 3)),
         own_mask(secret, b"\1" * 32, (30, 3)),
-        pair_mask(secret, other, CONTEXT, (30, 3)),
-        pair_mask(secret, other, b"\1" * 32, (30, 3)),
-        pair_mask(secret, public_key(new_secret()), CONTEXT, (30, 3)),
+        pair_mask(private, other, CONTEXT, (30, 3)),
+        pair_mask(private, other, b"\1" * 32, (30, 3)),
+        pair_mask(private, public_key(new_secret()), CONTEXT, (30, 3)),
     ]
     for k, one in enumerate(masks):
         assert not any((one == another).any() for another in masks[:k])

@@ -13,13 +13,22 @@ from typing import NoReturn
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from ..._text import counted
 from ...errors import ProtocolError
 from ...linalg.limbs import Words, add
-from .keys import PAIR, SECRET, PublicKeys, agree, new_secret, public_key
+from .keys import (
+    PAIR,
+    SECRET,
+    PublicKeys,
+    agree,
+    new_secret,
+    private_key,
+    public_key,
+)
 from .masks import add_pair_masks, own_mask
 from .shares import TAG, split, tag
 from .terms import SESSION, Terms
@@ -136,11 +145,12 @@ def share(
             strict=True,
         )
     ]
-    rows = []
+    rows, private = [], private_key(state.box_secret)
     for other, both in enumerate(shares):
         box = bytes(BOX)
         if other != place:
-            box = AESGCM(_box_key(state, place, other)).encrypt(_NONCE, both, None)
+            key = _box_key(state, private, place, other)
+            box = AESGCM(key).encrypt(_NONCE, both, None)
         tags = tag(both[:SECRET], context) + tag(both[SECRET:], context)
         rows.append(box + tags)
     return replace(state, shares=shares[place]), as_rows(rows, ENTRY)
@@ -169,12 +179,13 @@ def mask(
             f"the terms are about numbers of shape {terms.shape}, this client has "
             f"{words.shape}."
         )
-    shares = b""
+    shares, private = b"", private_key(state.box_secret)
     for other, sent in enumerate(present):
         if other == state.place:
             shares += state.shares
         else:
-            shares += _opened(state, other, boxes[other]) if sent else bytes(SHARES)
+            box = boxes[other].tobytes()
+            shares += _opened(state, private, other, box) if sent else bytes(SHARES)
     others = [
         state.neighbour(other).mask
         for other, sent in enumerate(present)
@@ -282,18 +293,22 @@ def _check_number(
         )
 
 
-def _box_key(state: ClientState, sender: int, receiver: int) -> bytes:
+def _box_key(
+    state: ClientState, private: X25519PrivateKey, sender: int, receiver: int
+) -> bytes:
     """Return the key of the one box from a sender to a receiver."""
     other = receiver if sender == state.place else sender
     ends = state.neighbour(sender).box + state.neighbour(receiver).box
     purpose = b"box" + state.agreed.context + ends
-    return agree(state.box_secret, state.neighbour(other).box, purpose)
+    return agree(private, state.neighbour(other).box, purpose)
 
 
-def _opened(state: ClientState, sender: int, box: NDArray[np.uint8]) -> bytes:
+def _opened(
+    state: ClientState, private: X25519PrivateKey, sender: int, box: bytes
+) -> bytes:
     try:
-        key = _box_key(state, sender, state.place)
-        return AESGCM(key).decrypt(_NONCE, box.tobytes(), None)
+        key = _box_key(state, private, sender, state.place)
+        return AESGCM(key).decrypt(_NONCE, box, None)
     except InvalidTag:
         raise ProtocolError(
             f"the box of neighbour {sender + 1} cannot be opened."

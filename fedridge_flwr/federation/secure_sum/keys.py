@@ -45,30 +45,31 @@ def derive(secret: bytes, purpose: bytes) -> bytes:
     return HKDF(hashes.SHA256(), KEY, salt=None, info=purpose).derive(secret)
 
 
+def private_key(secret: bytes) -> X25519PrivateKey:
+    """Return the X25519 key that belongs to a secret."""
+    return X25519PrivateKey.from_private_bytes(derive(secret, b"x25519"))
+
+
 def public_key(secret: bytes) -> bytes:
-    """Return the X25519 public key that belongs to a secret."""
-    return _private(secret).public_key().public_bytes_raw()
+    """Return its public key."""
+    return private_key(secret).public_key().public_bytes_raw()
 
 
-def agree(secret: bytes, public: bytes, purpose: bytes) -> bytes:
+def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
     """Return the key that two clients share for one purpose, and nobody else.
 
     Examples
     --------
     >>> ours, theirs = new_secret(), new_secret()
-    >>> one = agree(ours, public_key(theirs), b"mask")
-    >>> one == agree(theirs, public_key(ours), b"mask")
+    >>> one = agree(private_key(ours), public_key(theirs), b"mask")
+    >>> one == agree(private_key(theirs), public_key(ours), b"mask")
     True
     """
     try:
-        shared = _private(secret).exchange(X25519PublicKey.from_public_bytes(public))
+        shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:  # a point of low order, with which all secrets agree alike
         raise ProtocolError("a public key is not valid.") from None
     return derive(shared, purpose)
-
-
-def _private(secret: bytes) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(derive(secret, b"x25519"))
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,9 @@ class PublicKeys:
 
     def check(self) -> None:
         """Refuse keys with which nobody can agree on a secret."""
+        any_key = X25519PrivateKey.generate()
         for public in (self.mask, self.box):
-            agree(new_secret(), public, b"check")
+            agree(any_key, public, b"check")
 
     def pack(self) -> bytes:
         """Return the keys as bytes."""

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ...linalg.limbs import Words, add, subtract
-from .keys import agree, derive
+from .keys import agree, derive, private_key
 
 _WORD = np.dtype("<u8")
 
@@ -17,10 +18,10 @@ def own_mask(seed: bytes, context: bytes, shape: tuple[int, int]) -> Words:
 
 
 def pair_mask(
-    secret: bytes, public: bytes, context: bytes, shape: tuple[int, int]
+    private: X25519PrivateKey, public: bytes, context: bytes, shape: tuple[int, int]
 ) -> Words:
     """Return the mask that two neighbours share, from the keys they agree on."""
-    return stream(agree(secret, public, b"pair mask" + context), shape)
+    return stream(agree(private, public, b"pair mask" + context), shape)
 
 
 def stream(key: bytes, shape: tuple[int, int]) -> Words:
@@ -47,8 +48,8 @@ def add_pair_masks(
     Of two neighbours, the one whose public key is larger adds the mask, and the other
     one subtracts it.
     """
-    shape = words.shape[0], words.shape[1]
+    private, shape = private_key(secret), (words.shape[0], words.shape[1])
     for other in others:
-        mask = pair_mask(secret, other, context, shape)
+        mask = pair_mask(private, other, context, shape)
         words = add(words, mask) if own > other else subtract(words, mask)
     return words

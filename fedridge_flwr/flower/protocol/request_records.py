@@ -243,8 +243,9 @@ def check_protocol(config: Mapping[str, Any]) -> None:
     if version not in _KNOWN_PROTOCOLS:
         known = ", ".join(map(str, _KNOWN_PROTOCOLS))
         raise ProtocolError(
-            f"the server speaks version {version!r} of the FedRidge protocol, this "
-            f"client {known}: install the same fedridge-flwr on both sides."
+            f"the server speaks version {one_line(repr(version))} of the FedRidge "
+            f"protocol, this client {known}: install the same fedridge-flwr on both "
+            "sides."
         )
 
 
