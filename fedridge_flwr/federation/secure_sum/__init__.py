@@ -14,8 +14,8 @@ exchange   the server sends                a client answers
                                            it delivered, of the mask key if not
 ========== =============================== ===========================================
 
-The primitives are those of `cryptography` (X25519, HKDF-SHA256, AES-256-CTR for masks,
-AES-256-GCM for boxes, Ed25519) and `pycryptodome` (Shamir).
+The primitives are those of `cryptography`: X25519, HKDF-SHA256, AES-256-CTR for masks,
+AES-256-GCM for boxes, Ed25519. Shares are those of `pycryptodome`'s Shamir.
 """
 
 from .terms import SecurePolicy, SecureSum, Terms

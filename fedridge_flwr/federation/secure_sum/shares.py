@@ -1,16 +1,16 @@
-r"""Shares of secrets: split by pycryptodome, put together by Lagrange's coefficients.
+"""Shares of secrets (Shamir 1979), the same as those of pycryptodome, only faster.
 
-A secret is the value at 0 of a polynomial over GF(2^128), ``s = sum_j c_j s_j`` with
-``c_j = prod_{m != j} x_m / (x_m + x_j)``. The coefficients depend on who answers, and
-not on the secret: they are computed once for a set of indices, where ``Shamir.combine``
-computes them for every secret anew.
+A secret is the value at 0 of a random polynomial over GF(2^128), and share i its value
+at i: ``s_i = sum_j a_j i^j``, and back ``s = sum_i c_i s_i`` with Lagrange's
+``c_i = prod_{m != i} m / (m + i)``. Powers and coefficients depend on who answers and
+not on the secret; they are computed once, where pycryptodome computes them for every
+secret anew. The tests split with one and combine with the other.
 """
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-
-from Crypto.Protocol.SecretSharing import Shamir
 
 from ...errors import ProtocolError
 from .keys import SECRET
@@ -33,7 +33,9 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
     >>> combine({1: shares[0], 3: shares[2]}, 2)
     b'sixteen letters.'
     """
-    return [share for _, share in Shamir.split(threshold, number, secret, ssss=False)]
+    random = (os.urandom(SECRET) for _ in range(threshold - 1))
+    polynomial = [_spread(int.from_bytes(each, "big")) for each in (secret, *random)]
+    return [_sum(polynomial, powers) for powers in _powers(number, threshold)]
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
@@ -41,16 +43,34 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
     if len(shares) < threshold:
         raise ProtocolError(f"{len(shares)} shares, {threshold} needed.")
     indices = tuple(sorted(shares)[:threshold])
-    total = 0
-    for index, coefficient in zip(indices, _coefficients(indices), strict=True):
-        share = _spread(int.from_bytes(shares[index], "big"))
-        total ^= (coefficient * share) & _ONES
-    return _reduced(_gathered(total)).to_bytes(SECRET, "big")
+    values = [_spread(int.from_bytes(shares[index], "big")) for index in indices]
+    return _sum(values, _coefficients(indices))
 
 
 def tag(share: bytes, context: bytes) -> bytes:
     """Return what tells a share from another one without revealing it."""
     return hashlib.sha256(b"share" + context + share).digest()[:TAG]
+
+
+def _sum(ours: Sequence[int], theirs: Sequence[int]) -> bytes:
+    """Return the sum of products of numbers that are spread out."""
+    total = 0
+    for one, other in zip(ours, theirs, strict=True):
+        total ^= one * other  # no byte of a product exceeds 128: nothing is carried
+    return _reduced(_gathered(total & _ONES)).to_bytes(SECRET, "big")
+
+
+@lru_cache(maxsize=16)
+def _powers(number: int, threshold: int) -> list[list[int]]:
+    """Return ``i^0, i^1, ...`` for the indices from 1 on, spread out."""
+    found = []
+    for index in range(1, number + 1):
+        power, row = 1, []
+        for _ in range(threshold):
+            row.append(_spread(power))
+            power = _times(power, index)
+        found.append(row)
+    return found
 
 
 @lru_cache(maxsize=256)
