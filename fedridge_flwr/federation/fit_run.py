@@ -284,7 +284,8 @@ class FitRun:
         settings, total = self.settings, result.gathered.total
         multiround = result.refinement is not None
         chosen_by_auto = settings.mode == "auto" and not settings.one_shot
-        if settings.selection is not None or not total.count or chosen_by_auto:
+        no_choice = settings.selection is not None or settings.secure is not None
+        if no_choice or not total.count or chosen_by_auto:
             return []
         clients = len(result.gathered.answers.participants) - len(result.dropped)
         mode = settings.mode if multiround else "oneshot"

@@ -69,10 +69,10 @@ class SecureGuard:
                 "evaluation."
             )
 
-    def min_clients(self, guards: Guards) -> int:
-        """Return how many clients must be in a sum, by all that have a say."""
-        own = [policy.min_clients for policy in self.policies]
-        return max([*own, *(policy.min_sites for policy in guards.policies)])
+    @property
+    def min_clients(self) -> int:
+        """How many clients must be in a sum, by the strictest policy."""
+        return max(policy.min_clients for policy in self.policies)
 
 
 def respond_securely(request: Any, load: Callable[[], Any], guards: Guards) -> Answer:
@@ -130,8 +130,9 @@ def _shares(
 ) -> tuple[ClientState, Answer]:
     _, roster = _signers(guard)
     keys = [row.tobytes() for row in request.keys]
-    least = guard.min_clients(guards)
-    state, entries = share(_state(guard), request.terms, keys, least, roster)
+    state, entries = share(
+        _state(guard), request.terms, keys, guard.min_clients, roster
+    )
     return state, Answer(request.task, {"shares": entries}, 1, _NO_COLUMNS)
 
 
@@ -150,10 +151,8 @@ def _masked(
             "than was agreed on."
         )
     words = packed_words(FixedPointStatistics.from_rows(rows, grid))
-    least = guard.min_clients(guards)
-    state, masked = mask(
-        before, request.session, request.present, request.boxes, words, least
-    )
+    told = request.session, request.present, request.boxes
+    state, masked = mask(before, *told, words, guard.min_clients)
     guards.remember(loaded, found[3] if len(found) > 3 else None)
     return state, Answer(request.task, {"masked": masked}, 1, rows.schema)
 
@@ -161,8 +160,8 @@ def _masked(
 def _unmask(
     request: Any, load: Callable[[], Any], guards: Guards, guard: SecureGuard
 ) -> tuple[ClientState, Answer]:
-    least = guard.min_clients(guards)
-    state, shares = unmask(_state(guard), request.session, request.delivered, least)
+    told = request.session, request.delivered
+    state, shares = unmask(_state(guard), *told, guard.min_clients)
     return state, Answer(request.task, {"shares": shares}, 1, _NO_COLUMNS)
 
 
