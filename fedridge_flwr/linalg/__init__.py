@@ -1,1 +1,1 @@
-"""Packed triangles, factorisations, conjugate gradients, BLAS threads: arrays only."""
+"""Packed triangles, factorisations, conjugate gradients, long integers: arrays only."""

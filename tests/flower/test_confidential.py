@@ -100,6 +100,7 @@ PRIVACY = DifferentialPrivacy(5.0, 1e-5, x_norm_bound=3.0, y_bound=6.0)
 MODES: dict[str, dict[str, Any]] = {
     "oneshot": {},
     "float32": {"wire_dtype": "float32"},
+    "fixed": {"statistics": "fixed"},
     "evaluate": {"fraction_evaluate": 1.0},
     "standardize": {"standardize": True},
     "refine": {"mode": "refine", "max_rounds": 40},

@@ -12,6 +12,7 @@ from fits import aggregate, run_fit
 from flwr.clientapp import ClientApp
 from generators import linear_rows
 from sklearn.linear_model import Ridge
+from threadpoolctl import threadpool_limits
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -25,7 +26,9 @@ from fedridge_flwr import (
     RidgeClient,
     SufficientStatistics,
     ridge_client_app,
+    solve,
 )
+from fedridge_flwr.federation import one_shot
 from fedridge_flwr.federation.requests import AskStatistics
 from fedridge_flwr.federation.respond import Guards, respond
 from fedridge_flwr.flower.protocol.answer_records import (
@@ -34,6 +37,7 @@ from fedridge_flwr.flower.protocol.answer_records import (
     reply_content,
 )
 from fedridge_flwr.flower.protocol.request_records import read_request, request_parts
+from fedridge_flwr.linalg.blas import blas_threads
 
 K, D = 6, 4
 PRIVACY = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
@@ -147,6 +151,24 @@ def test_a_client_whose_values_do_not_fit_is_named_with_the_remedy() -> None:
     assert "column 2" in reason
     assert "unit of the column" in reason
     assert len(strategy.report_.participants) == K - 1
+
+
+@pytest.mark.parametrize("statistics", ["fixed", "moments"])
+def test_whole_numbers_are_solved_with_one_blas_thread(
+    statistics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        seen.append(blas_threads())
+        return solve(*args, **options)
+
+    monkeypatch.setattr(one_shot, "solve", watched)
+    clients = {"a": divided(np.arange(120), 1)[0]}
+    with threadpool_limits(2, user_api="blas"):
+        allowed = blas_threads()
+        run_fit(clients, statistics=statistics)
+    assert seen == [1 if statistics == "fixed" else allowed]
 
 
 # ---- the wire -------------------------------------------------------------------

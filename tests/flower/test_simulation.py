@@ -29,6 +29,7 @@ from sklearn.linear_model import Ridge
 from fedridge_flwr import (
     DifferentialPrivacy,
     FedRidge,
+    FixedPointStatistics,
     LegacyFedRidge,
     NotEnoughClientsError,
     PrivacyLedger,
@@ -36,9 +37,11 @@ from fedridge_flwr import (
     RidgeClient,
     RidgeModel,
     ridge_client_app,
+    solve,
 )
 from fedridge_flwr.flower import exchange
 from fedridge_flwr.flower.exchange import CountingGrid
+from fedridge_flwr.linalg.blas import one_blas_thread
 
 pytestmark = pytest.mark.ray
 
@@ -360,3 +363,26 @@ def test_the_older_api_gives_a_silent_client_up_at_its_round_timeout(
     X, y = load_diabetes(return_X_y=True)
     kept = np.arange(len(y)) % 3 != 2
     assert_exact(strategy.model_, Ridge(alpha=1.0).fit(X[kept], y[kept]))
+
+
+# ---- fixed point ---------------------------------------------------------------------
+
+
+def test_a_fixed_point_fit_is_that_of_all_rows_bit_for_bit(
+    simulation: SharedSimulation,
+) -> None:
+    found: dict[int, RidgeModel] = {}
+    for K in (2, 5):
+
+        def main(grid: Grid, K: int = K) -> None:
+            strategy = FedRidge(alpha=0.1, min_available_nodes=K, statistics="fixed")
+            strategy.start(grid, timeout=600)
+            found[K] = strategy.model_
+
+        simulation.run(main, ridge_client_app(diabetes_of), K)
+    assert found[2].coef_.tobytes() == found[5].coef_.tobytes()
+    pooled = FixedPointStatistics.from_data(*load_diabetes(return_X_y=True))
+    with one_blas_thread():
+        expected = solve(pooled.to_sufficient(), alpha=0.1)
+    assert found[5].coef_.tobytes() == expected.coef_.tobytes()
+    assert_exact(found[5], Ridge(alpha=0.1).fit(*load_diabetes(return_X_y=True)))

@@ -77,6 +77,7 @@ def test_columns_in_another_order_are_rearranged_by_name(api, frame, names):
         {"mode": "refine"},
         {"mode": "cg"},
         {"wire_dtype": "float32"},
+        {"statistics": "fixed"},
         {"alphas": [1.0], "cv": "server"},
         {"alphas": [1.0], "cv": "clients"},
         {"screen": "exclude"},

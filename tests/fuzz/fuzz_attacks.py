@@ -75,8 +75,6 @@ KINDS = (
     "opening",
     "product",
     "private",
-    "fixed",
-    "fixed-weighted",
     "Centred",
     "pickle",
 )
@@ -129,7 +127,9 @@ def _odd_numbers(rng: Rng, draft: Draft) -> None:
                 flat[int(rng.integers(flat.size))] = rng.choice(ODD_NUMBERS)
         elif flat.size:
             info = np.iinfo(array.dtype)
-            odd = np.array([info.min, info.max, -1 if info.min else 1], array.dtype)
+            odd: Any = [info.min, info.max, -1]
+            if array.dtype == np.uint64:
+                odd = np.array([info.min, info.max, 1], np.uint64)
             flat[int(rng.integers(flat.size))] = rng.choice(odd)
     _replace(draft, k, array)
 
@@ -175,6 +175,14 @@ def _moved_words(rng: Rng, draft: Draft) -> None:
         size = int(rng.choice([-1, 1])) << int(rng.integers(64 * words.shape[1]))
         words[i] = (limbs.add(words[i], limbs.from_ints([size], words.shape[1])))[0]
     _replace(draft, k, words)
+
+
+def _other_weighting(rng: Rng, draft: Draft) -> None:
+    """Call rows with weights rows without, or the other way round."""
+    weighted = draft.fields.get("kind") == "fixed-weighted"
+    draft.fields["kind"] = "fixed" if weighted else "fixed-weighted"
+    if rng.random() < 0.5:
+        _moved_words(rng, draft)
 
 
 def _too_many_ranks(rng: Rng, draft: Draft) -> None:
@@ -407,5 +415,6 @@ TOLD: dict[str, Attack] = {
 
 def attacks_on(kind: str) -> dict[str, Attack]:
     if kind == "fixed-point statistics":
-        return {**SENT, "whole numbers moved by powers of two": _moved_words}
+        moved = "whole numbers moved by powers of two"
+        return {**SENT, moved: _moved_words, "weighted or not": _other_weighting}
     return TOLD if kind in ("evaluation", "held-out losses") else SENT

@@ -325,6 +325,8 @@ HONEST: dict[str, Callable[[Rng], Draft]] = {
     "private release": _private,
     "evaluation": _evaluation,
     "held-out losses": _losses,
-    "fixed-point statistics": _fixed,
 }
-"""Every kind of answer that the server reads, by its name in the table."""
+"""Kinds of answers that the server reads, by their names in the table."""
+
+FIXED: dict[str, Callable[[Rng], Draft]] = {"fixed-point statistics": _fixed}
+"""Whole numbers, which have a run of their own (`test_fuzz_fixed.py`)."""

@@ -198,10 +198,14 @@ PLANTED: dict[str, tuple[Plant, tuple[str, ...]]] = {
     "answers by their source only": (_any_source, ("handed over:",)),
     "a ledger without a checksum": (_ledger_without_checksum, ("privacy ledger:",)),
     "a ledger that forgives damage": (_ledger_that_forgives, ("privacy ledger:",)),
-    "any whole numbers": (_any_whole_numbers, ("fixed-point",)),
-    "whole numbers of no squares": (_fixed_without_squares, ("fixed-point",)),
-    "whole numbers of any weight": (_fixed_of_any_weight, ("fixed-point",)),
     "rounding of one in ten": (_larger_slack, ("statistics:",)),
     "reasons of any length": (_long_reasons, ("error texts",)),
 }
 """Name of the bug; how it is planted, and where the fuzz looks (its own cases)."""
+
+PLANTED_IN_FIXED: dict[str, Plant] = {
+    "any whole numbers": _any_whole_numbers,
+    "whole numbers of no squares": _fixed_without_squares,
+    "whole numbers of any weight": _fixed_of_any_weight,
+}
+"""The same in the reader of fixed-point statistics."""

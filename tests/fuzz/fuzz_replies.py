@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.compat.common.recorddict_compat import recorddict_to_fitres
 from fuzz_attacks import Attack, attacks_on
-from fuzz_drafts import HONEST, Draft, Rng
+from fuzz_drafts import FIXED, HONEST, Draft, Rng
 from fuzz_oracle import against
 from fuzz_run import UNSENT, Case, Trial, WrongAcceptError
 
@@ -70,7 +71,7 @@ def read_as_legacy(draft: Draft, content: RecordDict) -> Any:
 def trial_of(kind: str, name: str, attack: Attack) -> Trial:
     def trial(rng: Rng) -> str | None:
         try:
-            draft = HONEST[kind](rng)
+            draft = (HONEST | FIXED)[kind](rng)
         except FedRidgeError as error:
             raise WrongAcceptError(f"no honest answer to spoil: {error}") from None
         attack(rng, draft)
@@ -119,9 +120,9 @@ def _use(found: Any, **settings: str) -> None:
         raise WrongAcceptError("coefficients that are not finite")
 
 
-def reply_cases() -> list[Case]:
+def reply_cases(kinds: Iterable[str] = HONEST) -> list[Case]:
     return [
         Case(kind, name, trial_of(kind, name, attack))
-        for kind in HONEST
+        for kind in kinds
         for name, attack in attacks_on(kind).items()
     ]

@@ -161,9 +161,9 @@ def some(cases: Iterable[Case], *words: str) -> list[Case]:
 
 
 def main(name: str, seed: str) -> None:
-    from fuzz_cases import all_cases
+    from fuzz_cases import all_cases, fixed_cases
 
-    (case,) = (each for each in all_cases() if each.name == name)
+    (case,) = (each for each in all_cases() + fixed_cases() if each.name == name)
     print(*outcome_of(case, int(seed)), sep=": ")
     case.trial(case.rng(int(seed)))
 
