@@ -102,7 +102,9 @@ class LegacyFedRidge(StrategyBase, Strategy):
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
     wire_dtype, statistics, max_bytes, screen, unnamed, strict, formula
-        As in `fedridge_flwr.FedRidge`. `secure` is refused here.
+        As in `fedridge_flwr.FedRidge`.
+    secure : SecureSum, optional
+        Refused: secure sums need `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional

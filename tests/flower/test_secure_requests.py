@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -476,6 +478,23 @@ def test_sites_with_a_roster_of_their_own(tmp_path: Path) -> None:
     apps[3] = ridge_client_app(load_data)
     with pytest.raises(NotEnoughClientsError, match="roster of this client"):
         run(app=app)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+def test_keys_that_openssl_makes(tmp_path: Path) -> None:
+    """As the how-to says."""
+    for command in (
+        "openssl genpkey -algorithm ed25519 -out site.pem",
+        "openssl pkey -in site.pem -pubout -out site.pub",
+    ):
+        subprocess.run(command.split(), cwd=tmp_path, check=True)
+    (tmp_path / "roster.pem").write_bytes(2 * (tmp_path / "site.pub").read_bytes())
+    policy = SecurePolicy(
+        identity=tmp_path / "site.pem", roster=tmp_path / "roster.pem"
+    )
+    identity, roster = policy.read_keys()
+    assert identity is not None
+    assert roster == {identity.public_key().public_bytes_raw()}
 
 
 def test_policies_with_keys_that_cannot_be_used(tmp_path: Path) -> None:

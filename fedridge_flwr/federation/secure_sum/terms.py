@@ -92,6 +92,7 @@ got 4.
 
         Examples
         --------
+        >>> from fedridge_flwr import SecureSum
         >>> SecureSum().sizes(5), SecureSum(threshold=2).sizes(3)
         ((5, 4), (3, 2))
         """
