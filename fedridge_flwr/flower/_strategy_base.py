@@ -362,17 +362,6 @@ def _name_in(content: RecordDict | None) -> object:
     return None
 
 
-def refuse_secure(secure: object) -> None:
-    """Refuse secure sums in the older API."""
-    if secure is not None:
-        raise FedRidgeError(
-            "secure sums are not available with LegacyFedRidge: the older API sends "
-            "one request to all clients, and its clients remember nothing between "
-            "requests. Use FedRidge(secure=SecureSum()).start(grid) with "
-            "ridge_client_app."
-        )
-
-
 def requests_to(
     ask: Request | Mapping[str, Request], clients: Iterable[str]
 ) -> dict[str, Request]:
@@ -382,8 +371,17 @@ def requests_to(
     return dict.fromkeys(clients, ask)
 
 
-def settings_of(arguments: Mapping[str, Any], *, min_clients: int) -> FitSettings:
+def settings_of(
+    arguments: Mapping[str, Any], *, min_clients: int, older: bool = False
+) -> FitSettings:
     """Return the settings among the arguments of a strategy, which are named alike."""
+    if older and arguments["secure"] is not None:
+        raise FedRidgeError(
+            "secure sums are not available with LegacyFedRidge: the older API sends "
+            "one request to all clients, and its clients remember nothing between "
+            "requests. Use FedRidge(secure=SecureSum()).start(grid) with "
+            "ridge_client_app."
+        )
     names = {each.name for each in fields(FitSettings) if each.init}
     given = {name: value for name, value in arguments.items() if name in names}
     return FitSettings(**given, min_clients=min_clients)

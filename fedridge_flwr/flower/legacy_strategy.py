@@ -42,7 +42,6 @@ from ._strategy_base import (
     either_name,
     log,
     model_metrics,
-    refuse_secure,
     selection_metrics,
     settings_of,
 )
@@ -253,8 +252,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         self.evaluate_fn = evaluate_fn
         self.on_fit_config_fn = on_fit_config_fn
         self.on_evaluate_config_fn = on_evaluate_config_fn
-        refuse_secure(secure)
-        settings = settings_of(locals(), min_clients=needed or 1)
+        settings = settings_of(locals(), min_clients=needed or 1, older=True)
         self._start_fit(settings, self.fraction_evaluate)
         self._asked: list[str] = []
         self._began = 0.0
