@@ -165,7 +165,9 @@ def _unmask(
     return state, Answer(request.task, {"shares": shares}, 1, _NO_COLUMNS)
 
 
-_ANSWERS = dict(zip(SECURE_TASKS, (_keys, _shares, _masked, _unmask), strict=True))
+_ANSWERS: dict[str, Callable[..., tuple[ClientState, Answer]]] = dict(
+    zip(SECURE_TASKS, (_keys, _shares, _masked, _unmask), strict=True)
+)
 
 
 def _state(guard: SecureGuard) -> ClientState:
