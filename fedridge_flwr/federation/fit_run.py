@@ -45,14 +45,14 @@ _TOLD = (
 
 def way_of_fitting(settings: FitSettings) -> Fit:
     """Return the fit that given settings need, before its first round."""
-    if settings.privacy is not None:
-        many = settings.privacy.rounds > 1
-        return private_refinement(settings) if many else private_one_shot(settings)
     if settings.secure is not None:
         # It brings the primitives along, which no other fit needs.
         from .secure_fit import secure_one_shot
 
         return secure_one_shot(settings)
+    if settings.privacy is not None:
+        many = settings.privacy.rounds > 1
+        return private_refinement(settings) if many else private_one_shot(settings)
     return one_shot(settings) if settings.one_shot else multiround(settings)
 
 

@@ -187,6 +187,7 @@ class AskKeys(Request):
     """Public keys for a secure sum, and which columns the client has."""
 
     session: bytes
+    release: ReleaseRequest | None = None
 
     task: ClassVar[str] = "secure-keys"
 
@@ -208,6 +209,7 @@ class AskMasked(Request):
     session: bytes
     present: bytes
     boxes: NDArray[np.uint8]
+    release: ReleaseRequest | None = None
 
     task: ClassVar[str] = "secure-masked"
 

@@ -31,8 +31,10 @@ from .requests import (
     AskOpening,
     AskProduct,
     AskRelease,
+    AskShares,
     AskStatistics,
     AskTable,
+    AskUnmask,
     Losses,
     Request,
 )
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flwr")
 
+# Of a secure sum, what says nothing about rows.
+_ABOUT_KEYS = (AskShares.task, AskUnmask.task)
 _NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
@@ -81,6 +85,8 @@ class Guards:
         if request.feature_map is not None:
             check_allowed(request.feature_map, self.feature_maps)
         private = getattr(request, "release", None)
+        if request.task in _ABOUT_KEYS:
+            return
         if private is None:
             if self.curator is not None:
                 self.curator.refuse_exact()
@@ -171,10 +177,10 @@ def respond(
     found = load()
     if request.task == AskTable.task:
         return _table(request, found, guards)
+    if request.task == AskRelease.task:
+        return _release(request, found, guards)
     X, y, weight, *more = found
     origin: RowOrigin | None = more[0] if more else None
-    if request.task == AskRelease.task:
-        return _release(request, (X, y, weight), origin, guards)
     loaded, rows = admitted_rows(request, found, guards)
     if request.task != AskProduct.task:
         _log_map(rows, request.feature_map)
@@ -293,22 +299,27 @@ def _product(request: AskProduct, rows: Rows) -> Answer:
     return Answer(request.task, {"product": product}, rows.n_rows, rows.schema)
 
 
-def _release(
-    request: Any, raw: RawRows, origin: RowOrigin | None, guards: Guards
-) -> Answer:
+def _release(request: Any, found: Any, guards: Guards) -> Answer:
     """Return a private release, which counts as one example."""
-    X, y, weight = raw
+    rows, curator = private_rows(request, found, guards), guards.curator
+    if curator is None:
+        raise PrivacyError("there is nobody who makes private releases.")
+    release = curator.answer(request.release, rows)
+    return Answer("private", {"release": release}, 1, rows.schema)
+
+
+def private_rows(request: Request, found: Any, guards: Guards) -> Rows:
+    """Return the rows of a private release, behind the map."""
+    X, y, weight, *more = found
     # An error about one record would reveal that it is there, and so would a refusal
     # by the number of rows: of a policy, only what is about names applies.
     rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)
-    guards.check_columns(rows, origin)
-    curator: Any = guards.curator
-    if curator.policy is not None and curator.policy.report_failures:
+    guards.check_columns(rows, more[0] if more else None)
+    policy = None if guards.curator is None else guards.curator.policy
+    if policy is not None and policy.report_failures:
         rows.refuse_columns_without_numbers()
     _log_map(rows, request.feature_map)
-    rows = _mapped(rows, request.feature_map)
-    found = curator.answer(request.release, rows)
-    return Answer("private", {"release": found}, 1, rows.schema)
+    return _mapped(rows, request.feature_map)
 
 
 def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:

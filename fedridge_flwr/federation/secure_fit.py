@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .._text import counted
 from ..data.coding import Coding
 from ..data.names import Columns
@@ -16,6 +18,9 @@ from ..data.schema import Schema
 from ..errors import FedRidgeError, NotEnoughClientsError, ProtocolError
 from ..linalg import limbs
 from ..linalg.packed import packed_length
+from ..privacy.curator import ReleaseRequest
+from ..privacy.noisy_statistics import PrivateStatistics
+from ..privacy.release import Layout, ReleaseQuestion
 from ..statistics.fixed_point import FixedPointStatistics
 from ..statistics.integer_sums import DEFAULT_GRID
 from .aggregate import Aggregate, Answers
@@ -23,15 +28,18 @@ from .columns import reason_to_refuse
 from .costs import MOST_FEATURES
 from .gather import Gathered
 from .one_shot import solve_gathered
+from .private_fit import private_result
 from .requests import AskKeys, AskMasked, AskShares, AskUnmask, Request
 from .round import Fit, Round
 from .screening.screener import Screener
-from .secure_respond import EXTRA_ROWS, subject_of
+from .secure_respond import EXTRA_ROWS, PRIVATE_WORDS, subject_of
 from .secure_sum import SecureSum, Terms
 from .secure_sum.keys import PublicKeys
 from .secure_sum.server_steps import SecureSession
 from .secure_sum.terms import SESSION
 from .settings import FitSettings
+
+DEFAULT_WORDS = DEFAULT_GRID.n_words
 
 _GONE = "not connected any more"
 _SHOWN = 10
@@ -40,7 +48,10 @@ _SHOWN = 10
 def secure_one_shot(settings: FitSettings) -> Fit:
     """Learn the sum of all statistics and nothing else, choose alpha, solve."""
     gathered = yield from gather_securely(settings)
-    result = yield from solve_gathered(settings, gathered)
+    if settings.privacy is not None:
+        result = private_result(settings, gathered)
+    else:
+        result = yield from solve_gathered(settings, gathered)
     result.mode = "secure sum: the server has seen the total only (experimental)"
     return result
 
@@ -54,10 +65,11 @@ def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
     if settings.formula is not None:
         found.table.coding = Coding.public(settings.formula)
 
-    name = secrets.token_bytes(SESSION)
-    yield Round(found.about(AskKeys(name)), members)
+    name, release = secrets.token_bytes(SESSION), _release(settings)
+    begins = AskKeys(name, release)
+    yield Round(found.about(begins), members)
     members.result()
-    session = _begin(found, members, name)
+    session = _begin(members, found.about(begins))
 
     asked: dict[str, Request]
     asked = {c: AskShares(session.terms, session.keys_for(c)) for c in session.keys}
@@ -65,7 +77,8 @@ def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
     members.check_left("shares", session.terms)
 
     asked = {
-        c: found.about(AskMasked(name, *session.boxes_for(c))) for c in session.members
+        c: found.about(AskMasked(name, *session.boxes_for(c), release))
+        for c in session.members
     }
     yield from members.ask(asked, session.add_masked)
     members.check_left("masked statistics", session.terms)
@@ -163,6 +176,8 @@ class Members(Aggregate):
         settings, left = self.settings, len(self.participants)
         secure = settings.secure or SecureSum()
         needed = max(settings.min_clients, secure.min_clients)
+        if settings.privacy is not None:
+            needed = max(needed, settings.privacy.min_clients)
         if terms is not None and terms.neighbours == terms.clients:
             needed = max(needed, terms.threshold)
         if left < needed:
@@ -180,29 +195,45 @@ class Members(Aggregate):
         return reason_to_refuse(part.schema, self.settings)
 
 
-def _begin(found: Gathered, members: Members, name: bytes) -> SecureSession:
+def _release(settings: FitSettings) -> ReleaseRequest | None:
+    """Return what noise is asked for, if any is."""
+    if settings.privacy is None:
+        return None
+    return ReleaseRequest(
+        secrets.token_hex(16),
+        settings.privacy,
+        settings.fit_intercept,
+        ReleaseQuestion(),
+        in_secure_sum=True,
+    )
+
+
+def _begin(members: Members, asked: AskKeys) -> SecureSession:
     """Return the session of the clients whose columns fit together."""
     members.check_left("keys")
     agreed = members.agreement
     if agreed is None:
         raise ProtocolError("no columns were agreed on.")
-    secure, clients = found.settings.secure or SecureSum(), members.participants
-    neighbours, threshold = secure.sizes(len(clients))
+    settings, clients = members.settings, members.participants
+    secure, privacy = settings.secure or SecureSum(), settings.privacy
+    colluding = None if privacy is None else privacy.max_colluding
+    neighbours, threshold = secure.sizes(len(clients), colluding)
     schema = agreed.columns
     if schema.n_features > MOST_FEATURES:
         raise FedRidgeError(
             f"{schema.n_features} features are too many for a matrix of d x d (at most "
             f"{MOST_FEATURES})."
         )
-    rows = packed_length(schema.n_features, schema.n_targets) + EXTRA_ROWS
-    asked = found.about(AskKeys(name))
+    rows, words = packed_length(schema.n_features, schema.n_targets), DEFAULT_WORDS
+    if privacy is not None:
+        rows, words = _layout(settings, schema).length, PRIVATE_WORDS
     terms = Terms(
-        session=name,
+        session=asked.session,
         clients=len(clients),
         neighbours=neighbours,
         threshold=threshold,
-        rows=rows,
-        words=DEFAULT_GRID.n_words,
+        rows=rows + EXTRA_ROWS,
+        words=words,
         subject=subject_of(schema, asked, DEFAULT_GRID),
     )
     return SecureSession(terms, {c: members.parts[c].keys for c in clients})
@@ -221,14 +252,32 @@ def _total(session: SecureSession, members: Members) -> Any:
             "the masks do not cancel: some client did not keep to the protocol. "
             "Nothing of this sum can be used."
         )
+    schema = members.agreement.columns
+    if members.settings.privacy is not None:
+        layout = _layout(members.settings, schema)
+        return PrivateStatistics(
+            np.array(limbs.to_ints(statistics), dtype=np.float64),
+            layout.privacy,
+            layout.bounds,
+            n_clients=clients,
+            schema=schema,
+        )
     total = FixedPointStatistics.from_words(
         statistics,
         count,
-        members.agreement.columns,
+        schema,
         replace(DEFAULT_GRID, max_clients=1),
         weighted=True,
     )
     return replace(total, n_clients=clients).to_sufficient()
+
+
+def _layout(settings: FitSettings, schema: Schema) -> Layout:
+    """Return how a private release of these columns is packed."""
+    if settings.privacy is None:
+        raise ProtocolError("this fit is not private.")
+    sizes = schema.n_features, schema.n_targets, settings.fit_intercept
+    return Layout(settings.privacy, settings.privacy.bounds(*sizes), 1)
 
 
 def _listed(sentence: str, reasons: Mapping[str, str]) -> str:

@@ -4,20 +4,24 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..data.rows import Rows
 from ..data.schema import Schema
-from ..errors import ProtocolError
+from ..errors import PrivacyError, ProtocolError
 from ..features import map_rows
 from ..linalg import limbs
+from ..privacy.curator import ReleaseRequest
 from ..statistics.fixed_point import FixedPointStatistics
 from ..statistics.integer_sums import DEFAULT_GRID, MAX_CLIENTS, FixedGrid
 from .requests import SECURE_TASKS, Answer, AskKeys, AskMasked, AskShares, Request
-from .respond import Guards, admitted_rows
+from .respond import Guards, admitted_rows, private_rows
 from .secure_sum import SecurePolicy
 from .secure_sum.client_steps import (
+    MASKED_DUE,
     ClientState,
     advertise,
     as_rows,
@@ -28,6 +32,9 @@ from .secure_sum.client_steps import (
 
 EXTRA_ROWS = 2
 """Beside the statistics: the number of rows, and a one for the client itself."""
+
+PRIVATE_WORDS = 2
+"""128 bits: sums of clipped rows and their noise stay far below."""
 
 _NO_COLUMNS = Schema(1)
 
@@ -98,30 +105,30 @@ def subject_of(schema: Schema, request: Request, grid: FixedGrid) -> bytes:
     >>> one == subject_of(Schema(3), AskKeys(bytes(16)), DEFAULT_GRID)
     False
     """
-    columns = request.columns or ()
+    columns, release = request.columns or (), getattr(request, "release", None)
     told = [
         (schema.n_features, schema.n_targets),
         (grid.fraction_bits, grid.total_bits, grid.exponents),
         [None if names is None else names.hash for names in columns],
         None if request.feature_map is None else request.feature_map.to_json(),
         None if request.coding is None else request.coding.to_json(),
+        None if release is None else [release.fit, release.key],
     ]
     return hashlib.sha256(json.dumps(told).encode()).digest()
-
-
-def packed_words(stats: FixedPointStatistics) -> limbs.Words:
-    """Return what a client adds: its statistics, its number of rows, and a one."""
-    extra = limbs.from_ints([stats.count, 1], stats.grid.n_words)
-    return np.concatenate([stats.to_words(), extra])
 
 
 def _keys(
     request: AskKeys, load: Callable[[], Any], guards: Guards, guard: SecureGuard
 ) -> tuple[ClientState, Answer]:
-    _, rows = admitted_rows(request, load(), guards)
-    schema = map_rows(rows, request.feature_map).schema
+    release, noise = request.release, (0, 0)
+    if release is None:
+        _, rows = admitted_rows(request, load(), guards)
+        schema = map_rows(rows, request.feature_map).schema
+    else:
+        schema = private_rows(request, load(), guards).schema
+        noise = release.privacy.min_clients, release.privacy.max_colluding
     identity, _ = _signers(guard)
-    state, keys = advertise(guard.memory.read(), request.session, identity)
+    state, keys = advertise(guard.memory.read(), request.session, identity, *noise)
     return state, Answer(request.task, {"keys": as_rows([keys], len(keys))}, 1, schema)
 
 
@@ -139,22 +146,52 @@ def _shares(
 def _masked(
     request: AskMasked, load: Callable[[], Any], guards: Guards, guard: SecureGuard
 ) -> tuple[ClientState, Answer]:
-    before = _state(guard)
-    found = load()
-    loaded, rows = admitted_rows(request, found, guards)
-    rows = map_rows(rows, request.feature_map)
-    clients = before.agreed.clients if before.terms else 0
-    grid = replace(DEFAULT_GRID, max_clients=max(MAX_CLIENTS, clients))
-    if before.terms and subject_of(rows.schema, request, grid) != before.agreed.subject:
+    before, found = _state(guard), load()
+    before.expect(MASKED_DUE, request.session)
+    if request.release is None:
+        loaded, rows = admitted_rows(request, found, guards)
+        rows = map_rows(rows, request.feature_map)
+        _check_subject(request, rows.schema, before)
+        numbers = partial(_exact_words, rows, before)
+    else:
+        rows = loaded = private_rows(request, found, guards)
+        _check_subject(request, rows.schema, before)
+        numbers = partial(_noisy_words, request.release, rows, guards, before)
+    told = request.session, request.present, request.boxes
+    state, masked = mask(before, *told, numbers, guard.min_clients)
+    if request.release is None:
+        guards.remember(loaded, found[3] if len(found) > 3 else None)
+    return state, Answer(request.task, {"masked": masked}, 1, rows.schema)
+
+
+def _check_subject(request: Request, schema: Schema, before: ClientState) -> None:
+    if subject_of(schema, request, DEFAULT_GRID) != before.agreed.subject:
         raise ProtocolError(
             "the secure sum is about other columns, or another order or map of them, "
             "than was agreed on."
         )
-    words = packed_words(FixedPointStatistics.from_rows(rows, grid))
-    told = request.session, request.present, request.boxes
-    state, masked = mask(before, *told, words, guard.min_clients)
-    guards.remember(loaded, found[3] if len(found) > 3 else None)
-    return state, Answer(request.task, {"masked": masked}, 1, rows.schema)
+
+
+def _exact_words(rows: Rows, before: ClientState) -> limbs.Words:
+    """Return what a client adds: its statistics, its number of rows, and a one."""
+    clients = max(MAX_CLIENTS, before.agreed.clients)
+    grid = replace(DEFAULT_GRID, max_clients=clients)
+    stats = FixedPointStatistics.from_rows(rows, grid)
+    extra = limbs.from_ints([stats.count, 1], grid.n_words)
+    return np.concatenate([stats.to_words(), extra])
+
+
+def _noisy_words(
+    release: ReleaseRequest, rows: Rows, guards: Guards, before: ClientState
+) -> limbs.Words:
+    """Return a private release as it is masked; the number of rows is private."""
+    privacy = release.privacy
+    if (before.least, before.colluding) != (privacy.min_clients, privacy.max_colluding):
+        raise ProtocolError("the secure sum has begun under another promise.")
+    if guards.curator is None:
+        raise PrivacyError("there is nobody who makes private releases.")
+    whole = guards.curator.answer_in_sum(release, rows)
+    return limbs.from_ints([*map(int, whole), 0, 1], PRIVATE_WORDS)
 
 
 def _unmask(

@@ -222,12 +222,16 @@ def check_secure_settings(settings: FitSettings) -> None:
     """Refuse what needs the numbers of single clients, which nobody sees."""
     if not isinstance(settings.secure, SecureSum):
         raise FedRidgeError(f"secure must be SecureSum(...), got {settings.secure!r}.")
-    cv, screen = settings.cv, settings.screen
+    cv, screen, privacy = settings.cv, settings.screen, settings.privacy
+    private = privacy is not None
     reasons = {
-        "noise is not added to secure sums in this version: leave out privacy or "
-        "secure": settings.privacy is not None,
+        'privacy with another trust than "secagg", by which every client adds its part '
+        "of the noise": privacy is not None and privacy.trust != "secagg",
+        "several private rounds": privacy is not None and privacy.rounds > 1,
+        "neighbours of a client that are not all others, since each must count who "
+        "adds noise": private and settings.secure.neighbours is not None,
         f'cv="{cv}" compares single clients: use cv="gcv", which needs the total '
-        "only": cv not in (None, "gcv"),
+        "only": not private and cv not in (None, "gcv"),
         f'screen="{screen}" compares single clients: leave it out': screen == "exclude",
         f'mode="{settings.mode}" sends products of single clients: use '
         'mode="oneshot"': settings.mode in ("refine", "cg"),
@@ -243,7 +247,8 @@ def check_secure_settings(settings: FitSettings) -> None:
         raise FedRidgeError(f"not available with secure sums: {'; '.join(wrong)}.")
     if settings.formula is not None:
         Coding.public(settings.formula)
-    object.__setattr__(settings, "statistics", "fixed")
+    if not private:
+        object.__setattr__(settings, "statistics", "fixed")
 
 
 def check_fixed_settings(settings: FitSettings) -> None:
@@ -309,10 +314,11 @@ def check_private_settings(settings: FitSettings) -> None:
         )
     if settings.wire_dtype != "float64":
         raise PrivacyError('a private release is sent as wire_dtype="float64".')
-    if privacy.trust == "secagg":
+    if privacy.trust == "secagg" and settings.secure is None:
         raise PrivacyError(
-            'trust="secagg" needs secure sums, which this version does not have: use '
-            '"local", or "server" if the server may see sums of single clients.'
+            'trust="secagg" is for secure sums, FedRidge(secure=SecureSum(), ...). '
+            'Without them use "local", or "server" if the server may see sums of '
+            "single clients."
         )
     if privacy.rounds > 1 and settings.alphas is not None:
         raise PrivacyError("alpha cannot be chosen with more than one private round.")

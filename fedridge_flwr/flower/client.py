@@ -213,7 +213,7 @@ change from run to run.
             return cached_rows(place, (fit, request.coding), rows)
 
         def guards(task: str) -> Guards:
-            private = task == AskRelease.task
+            private = task == AskRelease.task or task in SECURE_TASKS
             remembers = private or private_only or RELEASES in context.state
             policies = site_policies(context.node_config, site_policy)
             secure = secure_policy is not None or task in SECURE_TASKS

@@ -600,7 +600,7 @@ def test_alpha_is_chosen_from_the_total() -> None:
         ({"secure": True}, "SecureSum"),
         (
             {"privacy": DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)},
-            "leave out privacy or secure",
+            'another trust than "secagg"',
         ),
     ],
 )

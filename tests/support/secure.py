@@ -91,7 +91,7 @@ class Federation:
             given.get("session", self.session.terms.session),
             given.get("present", present),
             given.get("boxes", boxes),
-            given.get("words", self.values[client]),
+            lambda: given.get("words", self.values[client]),
             self.min_clients,
         )
         self.states[client] = state

@@ -6,7 +6,7 @@ secrets is revealed, and only once, because the server says of each neighbour in
 byte whether it delivered.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -48,7 +48,9 @@ _NONCE = bytes(12)
 class ClientState:
     """What a client remembers between two exchanges: numbers and bytes only.
 
-    The secrets are forgotten as soon as they are not needed any more.
+    The secrets are forgotten as soon as they are not needed any more. Where noise is
+    divided among clients, `least` of them must be in the sum, of which `colluding` may
+    side with the server; everybody must then see everybody.
     """
 
     stage: int
@@ -61,6 +63,8 @@ class ClientState:
     keys: bytes = b""
     shares: bytes = b""
     present: bytes = b""
+    least: int = 0
+    colluding: int = 0
 
     @property
     def agreed(self) -> Terms:
@@ -89,6 +93,8 @@ def advertise(
     before: ClientState | None,
     session: bytes,
     identity: Ed25519PrivateKey | None = None,
+    least: int = 0,
+    colluding: int = 0,
 ) -> tuple[ClientState, bytes]:
     """Return new public keys for a session, signed if there is an identity.
 
@@ -104,7 +110,14 @@ def advertise(
         )
     if before is not None and before.session == session:
         raise ProtocolError("this client has sent its keys for this secure sum.")
-    state = ClientState(SHARES_DUE, session, new_secret(), new_secret())
+    state = ClientState(
+        SHARES_DUE,
+        session,
+        new_secret(),
+        new_secret(),
+        least=least,
+        colluding=colluding,
+    )
     keys = _own_keys(state)
     if identity is not None:
         keys = keys.signed(identity, session)
@@ -123,7 +136,12 @@ def share(
     Every row has the box and the tags of both shares; the box of its own is empty.
     """
     state.expect(SHARES_DUE, terms.session)
-    terms.check(min_clients)
+    terms.check(max(min_clients, state.least), state.colluding)
+    if state.least and terms.neighbours != terms.clients:
+        raise ProtocolError(
+            "with a part of the noise every client must see all others, and the server "
+            f"shows {terms.neighbours} of {terms.clients}."
+        )
     neighbours = [PublicKeys.unpack(each) for each in keys]
     place = _find(state, terms, neighbours)
     if roster:
@@ -161,12 +179,13 @@ def mask(
     session: bytes,
     present: bytes,
     boxes: NDArray[np.uint8],
-    words: Words,
+    numbers: Callable[[], Words],
     min_clients: int,
 ) -> tuple[ClientState, Words]:
-    """Return ``words + own mask + sum of +-pair masks`` modulo 2^(64 L).
+    """Return ``numbers + own mask + sum of +-pair masks`` modulo 2^(64 L).
 
     `present` says which neighbours have sent boxes; `boxes` has theirs in its rows.
+    `numbers` is called when all is in order, and not before.
     """
     state.expect(MASKED_DUE, session)
     terms = state.agreed
@@ -174,11 +193,6 @@ def mask(
     _check_number(present, state, min_clients, "sent shares")
     if boxes.dtype != np.uint8 or boxes.shape != (terms.neighbours, BOX):
         raise ProtocolError("the boxes are not one for each neighbour.")
-    if words.dtype != np.uint64 or words.shape != terms.shape:
-        raise ProtocolError(
-            f"the terms are about numbers of shape {terms.shape}, this client has "
-            f"{words.shape}."
-        )
     shares, private = b"", private_key(state.box_secret)
     for other, sent in enumerate(present):
         if other == state.place:
@@ -191,6 +205,12 @@ def mask(
         for other, sent in enumerate(present)
         if sent and other != state.place
     ]
+    words = numbers()
+    if words.dtype != np.uint64 or words.shape != terms.shape:
+        raise ProtocolError(
+            f"the terms are about numbers of shape {terms.shape}, this client has "
+            f"{words.shape}."
+        )
     own, context = public_key(state.mask_secret), terms.context
     words = add(words, own_mask(state.seed, context, terms.shape))
     words = add_pair_masks(words, state.mask_secret, own, others, context)
@@ -201,6 +221,7 @@ def mask(
         place=state.place,
         shares=shares,
         present=present,
+        least=state.least,
     )
     return state, words
 
@@ -286,7 +307,7 @@ def _check_number(
 ) -> None:
     if not flags[state.place]:
         raise ProtocolError(f"the server says that this client has not {what}.")
-    needed = max(state.agreed.threshold, min_clients)
+    needed = max(state.agreed.threshold, min_clients, state.least)
     if sum(flags) < needed:
         raise ProtocolError(
             f"only {sum(flags)} neighbours have {what}, and {needed} are needed."

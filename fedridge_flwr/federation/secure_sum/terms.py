@@ -87,8 +87,12 @@ got 4.
             least = 2 if most is None else most // 2 + 1
             check_whole("threshold", self.threshold, least, most or 10**6)
 
-    def sizes(self, clients: int) -> tuple[int, int]:
+    def sizes(self, clients: int, colluding: int | None = None) -> tuple[int, int]:
         """Return neighbours and threshold for so many clients.
+
+        With `colluding` given, noise is divided among the clients: all of them are then
+        neighbours, and the threshold is high enough for so many that side with the
+        server.
 
         Examples
         --------
@@ -97,7 +101,10 @@ got 4.
         ((5, 4), (3, 2))
         """
         neighbours, threshold = usual_sizes(clients)
-        if self.neighbours is not None:
+        if colluding is not None:
+            neighbours = clients
+            threshold = max(two_thirds(clients), (clients + colluding) // 2 + 1)
+        elif self.neighbours is not None:
             neighbours = min(self.neighbours, clients)
             threshold = two_thirds(neighbours)
         if self.threshold is not None:
@@ -235,18 +242,22 @@ class Terms:
         """Shape of the array that each client adds."""
         return self.rows, self.words
 
-    def check(self, min_clients: int) -> None:
-        """Refuse terms under which single clients could be told apart."""
+    def check(self, min_clients: int, colluding: int = 0) -> None:
+        """Refuse terms under which single clients could be told apart.
+
+        Clients that side with the server reveal their shares of both secrets.
+        """
         if self.clients < min_clients or self.neighbours < min_clients:
             raise ProtocolError(
                 f"a sum over {self.clients} clients, {self.neighbours} of them "
                 f"neighbours, is asked for; this client takes part from {min_clients} "
                 "on."
             )
-        if not 2 * self.threshold > self.neighbours:
+        if not 2 * self.threshold > self.neighbours + colluding:
+            also = f" and {colluding} that may collude" if colluding else ""
             raise ProtocolError(
                 f"the threshold of {self.threshold} is not more than half of "
-                f"{self.neighbours} neighbours."
+                f"{self.neighbours} neighbours{also}."
             )
         if not self.threshold <= self.neighbours <= self.clients:
             raise ProtocolError("the terms of the secure sum contradict each other.")

@@ -7,6 +7,7 @@ answers in the form it was asked in.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,9 @@ from ...federation.requests import (
     STATISTICS,
     AskColumns,
     AskEvaluation,
+    AskKeys,
     AskLosses,
+    AskMasked,
     AskOpening,
     AskProduct,
     AskRelease,
@@ -131,17 +134,19 @@ def _write_product(request: AskProduct) -> Any:
 
 
 def _write_release(request: AskRelease) -> Any:
-    release = request.release
-    coef = release.question.coef
-    fields = {
+    coef = request.release.question.coef
+    fields = {**_release_fields(request.release), PROTOCOL_KEY: PRIVATE_PROTOCOL}
+    return fields, ({} if coef is None else {"coef": np.ascontiguousarray(coef)})
+
+
+def _release_fields(release: ReleaseRequest) -> dict[str, Any]:
+    return {
         **release.privacy.to_config(),
-        PROTOCOL_KEY: PRIVATE_PROTOCOL,
         _RELEASE: release.release,
         _INTERCEPT: release.intercept,
         _ROUND: release.question.server_round,
         _CLIP: float(release.question.clip),
     }
-    return fields, ({} if coef is None else {"coef": np.ascontiguousarray(coef)})
 
 
 def _write_evaluation(request: AskEvaluation) -> Any:
@@ -154,6 +159,8 @@ def _write_losses(request: AskLosses) -> Any:
 
 def _write_secure(request: Request) -> Any:
     fields, arrays = secure_parts(request)
+    release = getattr(request, "release", None)
+    fields |= {} if release is None else _release_fields(release)
     return {PROTOCOL_KEY: SECURE_PROTOCOL, _TASK: request.task, **fields}, arrays
 
 
@@ -265,16 +272,18 @@ def read_request(
         if asks_for_losses(config):
             return AskLosses(held_out_from_arrays(arrays), **rest)
         return AskEvaluation(model_from_arrays(arrays), **rest)
+    task = config.get(_TASK)
+    if task in SECURE_TASKS:
+        if is_private(config) and task in (AskKeys.task, AskMasked.task):
+            rest["release"] = replace(_read_release(config, ()), in_secure_sum=True)
+        return read_secure(str(task), config, arrays, rest)
     if is_private(config):
         return AskRelease(_read_release(config, arrays), **rest)
-    task = config.get(_TASK)
     if task is None:
         dtype = _read_choice(config, _DTYPE, WIRE_DTYPES)
         return AskStatistics(
             dtype, _read_choice(config, _STATISTICS, STATISTICS), **rest
         )
-    if task in SECURE_TASKS:
-        return read_secure(str(task), config, arrays, rest)
     if task == AskTable.task:
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
