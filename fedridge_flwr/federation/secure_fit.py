@@ -39,8 +39,7 @@ from .secure_sum.server_steps import SecureSession
 from .secure_sum.terms import SESSION
 from .settings import FitSettings
 
-DEFAULT_WORDS = DEFAULT_GRID.n_words
-
+_WORDS = DEFAULT_GRID.n_words
 _GONE = "not connected any more"
 _SHOWN = 10
 
@@ -70,6 +69,7 @@ def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
     yield Round(found.about(begins), members)
     members.result()
     session = _begin(members, found.about(begins))
+    members.name_neighbour = session.name_neighbour
 
     asked: dict[str, Request]
     asked = {c: AskShares(session.terms, session.keys_for(c)) for c in session.keys}
@@ -145,6 +145,7 @@ class Members(Aggregate):
     """
 
     late: dict[str, str] = field(default_factory=dict)
+    name_neighbour: Callable[[str, str], str] = field(default=lambda client, why: why)
 
     @property
     def rows_left_out(self) -> dict[str, int]:
@@ -169,7 +170,7 @@ class Members(Aggregate):
             return
         for client, reason in answers.failures.items():
             if client in requests:
-                self.reject(client, reason)
+                self.reject(client, self.name_neighbour(client, reason))
 
     def check_left(self, what: str, terms: Terms | None = None) -> None:
         """Raise if too few clients are left for a sum."""
@@ -224,7 +225,7 @@ def _begin(members: Members, asked: AskKeys) -> SecureSession:
             f"{schema.n_features} features are too many for a matrix of d x d (at most "
             f"{MOST_FEATURES})."
         )
-    rows, words = packed_length(schema.n_features, schema.n_targets), DEFAULT_WORDS
+    rows, words = packed_length(schema.n_features, schema.n_targets), _WORDS
     if privacy is not None:
         rows, words = _layout(settings, schema).length, PRIVATE_WORDS
     terms = Terms(

@@ -168,6 +168,26 @@ def test_a_public_key_that_nobody_can_use_is_named() -> None:
     assert len(strategy.report_.participants) == K - 1
 
 
+def test_a_box_that_cannot_be_opened_is_told_with_its_sender() -> None:
+    def spoilt(array: np.ndarray) -> np.ndarray:
+        found = array.copy()
+        found[1, 3] ^= 1  # in the box for client 1
+        return found
+
+    strategy = run(lose((4,), TASKS[1], with_array(spoilt)))
+    assert list(strategy.report_.failures) == ["1001"]
+    told = strategy.report_.failures["1001"]
+    assert told.startswith("the box of neighbour 5 (client 1004) cannot be opened")
+    left = [k for k in range(K) if k != 1]
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, left)))
+
+    def all_of_them(array: np.ndarray) -> np.ndarray:
+        return np.zeros_like(array)
+
+    with pytest.raises(NotEnoughClientsError, match=r"\(client partition 4\)"):
+        run(lose((4,), TASKS[1], with_array(all_of_them)))
+
+
 def test_wrong_shares_at_the_end_are_left_out() -> None:
     strategy = run(lose((4,), TASKS[3], with_array(np.ones_like)))
     assert same_bits(strategy.statistics_, integer_total(map(rows_of, range(K))))

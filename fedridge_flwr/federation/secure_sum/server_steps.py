@@ -1,5 +1,6 @@
 """The server's side of a secure sum: who is asked what, and the masks taken off."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from .keys import PAIR, SECRET, SIGNED, PublicKeys, public_key
 from .masks import add_pair_masks, own_mask
 from .shares import TAG, combine, tag
 from .terms import Terms
+
+_NEIGHBOUR = re.compile(r"neighbour (\d{1,6})\b")
 
 
 @dataclass
@@ -97,6 +100,18 @@ class SecureSession:
                 dealt = self.entries[owner][place, start : start + TAG].tobytes()
                 if tag(given, context) == dealt:
                     self._shares.setdefault(owner, {})[place + 1] = given
+
+    def name_neighbour(self, client: str, reason: str) -> str:
+        """Return a client's reason with the name of the neighbour it is about.
+
+        Clients know their neighbours by number only.
+        """
+        found = _NEIGHBOUR.search(reason)
+        near = self.near.get(client, [])
+        if found is None or not 0 < int(found[1]) <= len(near):
+            return reason
+        name = f"{found[0]} (client {near[int(found[1]) - 1]})"
+        return reason.replace(found[0], name, 1)
 
     def total(self) -> Words:
         """Return the sum of what was delivered, with all masks taken off.
