@@ -130,7 +130,8 @@ record-faults: $(READY)
 	FAULT_RECORD=1 FAULT_TIMES=3 $(BIN)/python -m pytest -s tests/deployment/test_faults.py
 
 audit: $(READY)
-	$(BIN)/python -m pytest -m slow -s tests/privacy/test_audit.py
+	$(BIN)/python -m pytest -m slow -s tests/privacy/test_audit.py \
+	  tests/flower/test_secure_privacy.py
 
 $(VENV)/.security: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[security]'

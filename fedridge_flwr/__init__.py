@@ -37,6 +37,7 @@ from .federation.disclosure import SitePolicy
 from .federation.read_table import read_table
 from .federation.recommend import Recommendation, recommend
 from .federation.report import FitReport
+from .federation.secure_sum import SecurePolicy, SecureSum
 from .privacy import (
     DifferentialPrivacy,
     PrivacyLedger,
@@ -104,6 +105,8 @@ __all__ = [
     "RidgeClassifierModel",
     "RidgeClient",
     "RidgeModel",
+    "SecurePolicy",
+    "SecureSum",
     "SingularSystemError",
     "SitePolicy",
     "Standardize",

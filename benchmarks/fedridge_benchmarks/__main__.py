@@ -88,6 +88,7 @@ def _benchmarks(simulation: Simulator) -> dict[str, Benchmark]:
         "alphas": kernels.alphas,
         "selection": selection,
         "rounds": partial(simulated.rounds, simulation),
+        "secure": partial(simulated.secure, simulation),
         "fedavg": partial(simulated.fedavg, simulation, 20),
         _CURVES: list,
         "files": partial(simulated.files, simulation, _COVTYPE),

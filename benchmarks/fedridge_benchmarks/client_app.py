@@ -12,8 +12,10 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedridge_flwr.app.descent import gradient_steps
+from fedridge_flwr.federation.requests import SECURE_TASKS
 from fedridge_flwr.flower import ridge_client_app
 from fedridge_flwr.flower.protocol.request_records import PROTOCOL_KEY
+from fedridge_flwr.flower.secure_memory import forget_secure_sums
 
 from .problem import client_rows
 
@@ -54,6 +56,9 @@ def train(message: Message, context: Context) -> Message:
         arrays = ArrayRecord({"constant": FlowerArray(_constant(config[LENGTH_KEY]))})
         return _reply(message, arrays, 1)
     if PROTOCOL_KEY in config:
+        # A client takes part in one secure sum of a run; here there are several.
+        if config.get("fedridge-task") not in SECURE_TASKS[1:]:
+            forget_secure_sums(context)
         return _ridge(message, context)
     X, y = load_data(context)
     coef = message.content.array_records["arrays"].to_numpy_ndarrays()[0]

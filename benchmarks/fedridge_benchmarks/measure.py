@@ -23,7 +23,7 @@ class Ratio:
     detail : str
         The seconds or megabytes behind it.
     unit : str
-        "times", or "MB".
+        "times", "MB", "kB" or "relative".
 
     Examples
     --------

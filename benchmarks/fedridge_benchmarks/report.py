@@ -80,6 +80,8 @@ def _row(ratio: Ratio) -> list[str]:
 def _number(value: float, unit: str) -> str:
     if unit == "MB":
         return f"{value:.0f} MB"
+    if unit == "kB":
+        return f"{value:,.1f} kB"
     if unit == "relative":
         return f"{value:.0e}"
     return f"{value:.2f}" if value < 10 else f"{value:.0f}"

@@ -16,7 +16,7 @@ __all__ = ["Costs", "costs_of", "table"]
 
 _CASES = ((10_000, 100), (1_000_000, 100), (1_000_000, 1000), (1_000_000, 10_000))
 _GIGABIT = 125e6
-_SECURE_BITS = 80
+_SECURE_BYTES = 24
 _UNITS = {"years": 31_557_600.0, "d": 86_400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
 
@@ -92,23 +92,10 @@ def table(costs: Costs) -> str:
                 f"{fan_in:,}",
                 _time(2 * costs.fold_seconds(fan_in, features)),
                 _time(costs.solve_seconds(features)),
-                human_bytes(4 * _secure_parts(clients) * numbers),
+                human_bytes(_SECURE_BYTES * numbers),
             ]
         )
     return text_table(heads, rows, text_columns=0)
-
-
-def _secure_parts(clients: int) -> int:
-    """Return in how many numbers of 32 bits one number is sent.
-
-    Each of them needs room for the sum over the clients.
-
-    Examples
-    --------
-    >>> [_secure_parts(clients) for clients in (1000, 10_000, 1_000_000)]
-    [4, 5, 7]
-    """
-    return math.ceil(_SECURE_BITS / (32 - math.ceil(math.log2(clients))))
 
 
 def _time(seconds: float) -> str:

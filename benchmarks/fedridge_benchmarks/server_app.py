@@ -23,7 +23,7 @@ from flwr.app import (
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from fedridge_flwr import FedRidge, RidgeModel
+from fedridge_flwr import FedRidge, RidgeModel, SecureSum
 from fedridge_flwr.flower.exchange import ask, log, wait_for_nodes
 from fedridge_flwr.linalg.packed import packed_length
 
@@ -98,6 +98,35 @@ def rounds(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
     return {**times, "apart": _apart(models[-1], len(nodes), config)}
 
 
+def secure(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
+    """Time plain rounds and secure sums in turn, and count the bytes of the latter."""
+    fits: list[FedRidge] = []
+
+    def secure_sum() -> None:
+        fits.append(
+            FedRidge(_ALPHA, secure=SecureSum(), min_available_nodes=len(nodes))
+        )
+        fits[-1].start(grid, timeout=_TIMEOUT)
+
+    def plain() -> None:
+        ridge_round(grid, nodes)
+
+    times: dict[str, list[float]] = {"secure": [], "plain": []}
+    with _quiet():
+        plain()
+        secure_sum()
+        for _ in range(config["repeats"]):
+            times["secure"].append(seconds(secure_sum))
+            times["plain"].append(seconds(plain))
+    report = fits[-1].report_
+    return {
+        **times,
+        "up": report.bytes_up / len(nodes),
+        "down": report.bytes_down / len(nodes),
+        "apart": _apart(fits[-1].model_, len(nodes), config),
+    }
+
+
 def memory(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
     """Return the largest resident size of the server during one round."""
     reset_peak_memory()
@@ -136,7 +165,13 @@ def files(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
     return {"ridge": times, "apart": float(apart / np.linalg.norm(pooled.coef_))}
 
 
-SCENES = {"rounds": rounds, "memory": memory, "fedavg": fedavg, "files": files}
+SCENES = {
+    "rounds": rounds,
+    "secure": secure,
+    "memory": memory,
+    "fedavg": fedavg,
+    "files": files,
+}
 
 
 def _fedavg(grid: Grid, clients: int, features: int, num_rounds: int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
@@ -15,7 +16,16 @@ from fedridge_flwr.app.launch import LocalSuperLink, local_superlink
 from .client_app import read_file
 from .measure import Ratio, against, seconds
 
-__all__ = ["Simulator", "crowd", "fedavg", "files", "memory", "rounds", "simulator"]
+__all__ = [
+    "Simulator",
+    "crowd",
+    "fedavg",
+    "files",
+    "memory",
+    "rounds",
+    "secure",
+    "simulator",
+]
 
 _APP = Path(__file__).resolve().parents[1]
 _LONGEST = 7200.0
@@ -71,6 +81,41 @@ def rounds(simulation: Simulator, clients: int = 200) -> list[Ratio]:
             unit="relative",
         ),
     ]
+
+
+def secure(
+    simulation: Simulator,
+    sizes: Mapping[int, float] = MappingProxyType({20: 12.0, 100: 15.0}),
+    features: tuple[int, int] = (100, 400),
+) -> list[Ratio]:
+    """Return the cost of secure sums against plain rounds, and their bytes."""
+    few, many = features
+    found = {
+        (k, d): simulation.run("secure", k, features=d, rows=d, repeats=5)
+        for k, d in [*((k, few) for k in sizes), (min(sizes), many)]
+    }
+    ratios = [
+        Ratio.of_times(
+            f"a secure sum against a plain round, K={k}, d={few}",
+            median(found[k, few]["secure"]),
+            median(found[k, few]["plain"]),
+            limit,
+            ", medians of 5",
+        )
+        for k, limit in sizes.items()
+    ]
+    most, fewest = max(sizes), min(sizes)
+    for what, (k, d), way, limit in (
+        ("upload", (most, few), "up", 135.0),
+        ("upload", (fewest, many), "up", 2000.0),
+        ("download", (most, few), "down", 10.0),
+    ):
+        kilobytes = found[k, d][way] / 1000
+        told = f"{what} of one client in a secure sum, K={k}, d={d}"
+        ratios.append(Ratio(told, kilobytes, limit, unit="kB"))
+    told = f"distance of its coefficients to pooled scikit-learn, K={fewest}, d={few}"
+    apart = found[fewest, few]["apart"]
+    return [*ratios, Ratio(told, apart, 1e-12, unit="relative")]
 
 
 def crowd(simulation: Simulator, clients: int = 10_000) -> list[Ratio]:

@@ -68,6 +68,8 @@ def _what_it_was(report: FitReport) -> tuple[str, int]:
         return "FedRidge, private", report.privacy.releases
     if report.refinement is not None:
         return f"FedRidge, {report.refinement.mode}", report.refinement.rounds
+    if report.mode.startswith("secure sum"):
+        return "FedRidge, secure sum", 4
     return "One-Shot (FedRidge)", 1
 
 

@@ -13,6 +13,7 @@ from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..federation.requests import MODES
 from ..federation.screening.outliers import SCREENS
+from ..federation.secure_sum.terms import SecureSum
 from ..privacy import DifferentialPrivacy
 from ..regression.inference import COVARIANCES
 from ..statistics.float32 import WIRE_DTYPES
@@ -54,6 +55,7 @@ class AppSettings:
     feature_map: str = ""
     screen: str = "report"
     strict: bool = True
+    secure: bool = False
     standardize: bool = False
     epsilon: float = 0.0
     delta: float = 1e-5
@@ -82,6 +84,7 @@ class AppSettings:
             "feature_map": self.mapping(),
             "screen": self.screen,
             "strict": self.strict,
+            "secure": SecureSum() if self.secure else None,
         }
 
     def candidates(self) -> list[float] | Literal["auto"] | None:
@@ -173,6 +176,11 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         raise FedRidgeError(
             "run-config compare-rounds must be 0 with privacy: FedAvg would tell the "
             "same rows without noise."
+        )
+    if settings.secure and settings.compare_rounds:
+        raise FedRidgeError(
+            "run-config compare-rounds must be 0 with secure sums: FedAvg would tell "
+            "the model of every single client."
         )
     if settings.output_dir and not os.path.isabs(settings.output_dir):
         place = "a ServerApp's working directory is that of the SuperLink"

@@ -34,6 +34,7 @@ REQUESTS = (
     "private",
     "table",
     "classes",
+    "secure",
     "residuals",
     "leverages",
 )
@@ -56,6 +57,10 @@ _NAMES = {
     "table": "table",
     "classes": "classes",
     "residuals": "residuals",
+    "secure-keys": "secure",
+    "secure-shares": "secure",
+    "secure-masked": "secure",
+    "secure-unmask": "secure",
 }
 """The name of every task; a task that is not among them is never allowed."""
 
@@ -104,17 +109,20 @@ class SitePolicy:
         What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
         several rounds), "columns" (means and variances), "feature_maps" (also
         functions, arithmetic and products of numbers in a formula), "private", "table"
-        (names, types and levels), "classes" (labels of y and their counts), "residuals"
-        (robust standard errors), "leverages" (with "residuals", for HC2 and HC3). By
-        default all but "feature_maps", "residuals" and "leverages".
+        (names, types and levels), "classes" (labels of y and their counts), "secure"
+        (secure sums), "residuals" (robust standard errors), "leverages" (with
+        "residuals", for HC2 and HC3). By default all but "feature_maps", "residuals"
+        and "leverages".
     require_privacy : bool
         Answer private requests only.
     require_secure_sums : bool
-        Answer only where the server sees sums over sites. There are no secure sums in
-        this version, so everything is declined.
+        Take part in secure sums only, of which the server sees the total over sites.
     min_sites : int
         Least number of sites that are asked at the same time, as the server says: it
-        could lie.
+        could lie. In a secure sum the site counts them itself, by their keys.
+    identity, roster : path, optional
+        In secure sums: the site's Ed25519 private key, and the public keys of all sites
+        it trusts, as `SecurePolicy` takes them. Relative to the policy's file.
     min_row_difference : int
         Rows are the same as in an earlier upload, or so many of them were added, or so
         many are gone: the difference of two uploads is the statistics of the rows in
@@ -156,6 +164,8 @@ but column 0 of X has only 1 row with another value than its most common one.
     min_sites: int = 1
     min_row_difference: int = 1
     state: str | os.PathLike[str] | None = None
+    identity: str | os.PathLike[str] | None = None
+    roster: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         """Validate all rules."""
@@ -171,10 +181,14 @@ but column 0 of X has only 1 row with another value than its most common one.
             _keep_names(self, "allowed_columns")
         _keep_names(self, "forbidden_columns")
         _keep_names(self, "requests", REQUESTS)
-        if self.state is not None:
-            if not isinstance(self.state, str | os.PathLike) or not str(self.state):
-                raise must_be("state", "the path of a folder", self.state, PolicyError)
-            object.__setattr__(self, "state", Path(self.state))
+        for name, kind in _PATHS.items():
+            path = getattr(self, name)
+            if path is not None:
+                if not isinstance(path, str | os.PathLike) or not str(path):
+                    raise must_be(name, f"the path of a {kind}", path, PolicyError)
+                object.__setattr__(self, name, Path(path))
+        if self.roster is not None and self.identity is None:
+            raise PolicyError("roster needs identity, the site's own key.")
         if self.min_row_difference > 1 and self.state is None:
             raise PolicyError(
                 "min_row_difference needs state, a folder in which uploads are "
@@ -283,8 +297,9 @@ no rule 'min_row'.
             rules = tomllib.loads(read_file(file))
             if not rules:
                 raise PolicyError("it is empty.")
-            if isinstance(rules.get("state"), str) and rules["state"]:
-                rules["state"] = file.parent / rules["state"]
+            for name in _PATHS:
+                if isinstance(rules.get(name), str) and rules[name]:
+                    rules[name] = file.parent / rules[name]
             if "preset" in rules:
                 return cls.preset(rules.pop("preset"), **rules)
             _refuse_unknown(rules)
@@ -297,9 +312,9 @@ no rule 'min_row'.
 
     def reasons_by_request(self, request: Request) -> Iterator[str]:
         """Yield why a request is declined, whatever the rows."""
-        if self.require_secure_sums:
-            yield "require_secure_sums is set, and this version has no secure sums"
         names = [_NAMES.get(request.task, request.task)]
+        if self.require_secure_sums and names[0] != "secure":
+            yield "require_secure_sums is set, and the request is for no secure sum"
         if getattr(request, "mode", None) == "auto":
             names.append("statistics")  # where they are small, they come at once
         # A function of a column can make one row outweigh all others, as a map can.
@@ -314,7 +329,9 @@ no rule 'min_row'.
         for name in dict.fromkeys(names):
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
-        if self.require_privacy and names[0] != "private":
+        private = names[0] == "private" or getattr(request, "release", None)
+        about_keys = request.task in ("secure-shares", "secure-unmask")
+        if self.require_privacy and not (private or about_keys):
             yield "require_privacy is set, and the request is not private"
         if self.min_sites > 1:
             claimed = request.sites
@@ -449,6 +466,7 @@ def decline(reasons: Iterable[str]) -> None:
         raise PolicyError(f"declined by site policy: {found}.")
 
 
+_PATHS = {"state": "folder", "identity": "file", "roster": "file"}
 _WHOLE = ("min_rows", "min_rows_per_level", "min_sites", "min_row_difference")
 
 

@@ -49,6 +49,11 @@ _TOLD = (
 
 def way_of_fitting(settings: FitSettings) -> Fit:
     """Return the fit that given settings need, before its first round."""
+    if settings.secure is not None:
+        # It brings the primitives along, which no other fit needs.
+        from .secure_fit import secure_one_shot
+
+        return secure_one_shot(settings)
     if settings.privacy is not None:
         many = settings.privacy.rounds > 1
         return private_refinement(settings) if many else private_one_shot(settings)
@@ -292,7 +297,8 @@ class FitRun:
         settings, total = self.settings, result.gathered.total
         multiround = result.refinement is not None
         chosen_by_auto = settings.mode == "auto" and not settings.one_shot
-        if settings.selection is not None or not total.count or chosen_by_auto:
+        no_choice = settings.selection is not None or settings.secure is not None
+        if no_choice or not total.count or chosen_by_auto:
             return []
         clients = len(result.gathered.answers.participants) - len(result.dropped)
         mode = settings.mode if multiround else "oneshot"

@@ -31,7 +31,7 @@ from ..regression.alpha_grid import check_alphas
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
 from .aggregate import Aggregate
-from .gather import gather
+from .gather import Gathered, gather
 from .requests import AskRelease
 from .round import Fit, FitResult, Round
 from .settings import FitSettings
@@ -41,9 +41,15 @@ _AUTO_POINTS = 30
 
 def private_one_shot(settings: FitSettings) -> Fit:
     """Ask every client for one private release, add them up, solve."""
-    privacy, ask = _new_release(settings)
+    _, ask = _new_release(settings)
     gathered = yield from gather(settings, ask(ReleaseQuestion()))
+    return private_result(settings, gathered)
+
+
+def private_result(settings: FitSettings, gathered: Gathered) -> FitResult:
+    """Solve one private release of all clients, and say what it promised and cost."""
     total = _with_noise(gathered.total)
+    privacy = total.privacy
     equations = centre(total, fit_intercept=settings.fit_intercept)
     model, selection = _solve(settings, total, equations)
     model = gathered.on_raw_columns(model)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .._text import human_bytes
@@ -20,6 +21,7 @@ from ..regression.model import RidgeModel
 from ..regression.residual_moments import ResidualProbe
 from . import costs
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
+from .secure_sum.terms import Terms
 
 OPENING_MODES = ("refine", "cg", "auto")
 MODES = ("oneshot", *OPENING_MODES)
@@ -201,6 +203,51 @@ class AskResiduals(Request):
     probe: ResidualProbe
 
     task: ClassVar[str] = "residuals"
+
+
+@dataclass(frozen=True)
+class AskKeys(Request):
+    """Public keys for a secure sum, and which columns the client has."""
+
+    session: bytes
+    release: ReleaseRequest | None = None
+
+    task: ClassVar[str] = "secure-keys"
+
+
+@dataclass(frozen=True, eq=False)
+class AskShares(Request):
+    """Shares of a client's secrets, in a box for each neighbour."""
+
+    terms: Terms
+    keys: NDArray[np.uint8]
+
+    task: ClassVar[str] = "secure-shares"
+
+
+@dataclass(frozen=True, eq=False)
+class AskMasked(Request):
+    """The statistics under masks; `present` says which neighbours sent boxes."""
+
+    session: bytes
+    present: bytes
+    boxes: NDArray[np.uint8]
+    release: ReleaseRequest | None = None
+
+    task: ClassVar[str] = "secure-masked"
+
+
+@dataclass(frozen=True)
+class AskUnmask(Request):
+    """One share of each neighbour, by whether it delivered."""
+
+    session: bytes
+    delivered: bytes
+
+    task: ClassVar[str] = "secure-unmask"
+
+
+SECURE_TASKS = (AskKeys.task, AskShares.task, AskMasked.task, AskUnmask.task)
 
 
 def exact_mode(

@@ -1,9 +1,12 @@
 """`respond`: a client's answer to a request, from its rows and its guards alone."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +32,7 @@ from ..statistics.encoding import ENCODERS
 from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
+    SECURE_TASKS,
     Answer,
     AskClasses,
     AskColumns,
@@ -38,14 +42,21 @@ from .requests import (
     AskProduct,
     AskRelease,
     AskResiduals,
+    AskShares,
     AskStatistics,
     AskTable,
+    AskUnmask,
     Losses,
     Request,
 )
 
+if TYPE_CHECKING:
+    from .secure_respond import SecureGuard
+
 log = logging.getLogger("flwr")
 
+# Of a secure sum, what says nothing about rows.
+_ABOUT_KEYS = (AskShares.task, AskUnmask.task)
 _NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
@@ -66,20 +77,27 @@ class Guards:
         Keeps the promises of private releases; without one there are none.
     policies : tuple of SitePolicy
         What the site refuses to send; all of them hold.
+    secure : SecureGuard, optional
+        Takes part in secure sums, and in nothing else; without one, in none.
     """
 
     min_rows: int = 2
     feature_maps: tuple[FeatureMap, ...] | None = None
     curator: Curator | None = None
     policies: tuple[SitePolicy, ...] = ()
+    secure: SecureGuard | None = None
 
     def check_request(self, request: Request) -> None:
         """Decline a request that is not allowed; rows are not even loaded then."""
         for policy in self.policies:
             decline(policy.reasons_by_request(request))
+        if self.secure is not None:
+            self.secure.check_request(request)
         if request.feature_map is not None:
             check_allowed(request.feature_map, self.feature_maps)
         private = getattr(request, "release", None)
+        if request.task in _ABOUT_KEYS:
+            return
         if private is None:
             if self.curator is not None:
                 self.curator.refuse_exact()
@@ -172,27 +190,21 @@ def respond(
     fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=5.
     """
     guards.check_request(request)
-    try:
-        found = load()
-        if request.task == AskTable.task:
-            return _table(request, found, guards)
-    except DataError as error:
-        if request.task == AskTable.task or request.coding is not None:
-            raise guards.quietly(error) from None
-        raise
+    if request.task in SECURE_TASKS:
+        # What it needs is imported by those who take part.
+        from .secure_respond import respond_securely
+
+        return respond_securely(request, partial(_load, request, load, guards), guards)
+    found = _load(request, load, guards)
+    if request.task == AskTable.task:
+        table: Answer = found
+        return table
+    if request.task == AskRelease.task:
+        return _release(request, found, guards)
     X, y, weight, *more = found
     origin: RowOrigin | None = more[0] if more else None
-    if request.task == AskRelease.task:
-        return _release(request, (X, y, weight), origin, guards)
-    if request.classes is None:
-        loaded = check_rows(X, y, weight)
-        rows = loaded.arranged(request.columns)
-    else:
-        from .class_rows import class_rows
-
-        loaded, rows = class_rows(request, (X, y, weight))
-        y = rows.Y
-    guards.check_rows(rows, request.feature_map, origin)
+    loaded, rows = admitted_rows(request, found, guards)
+    y = y if request.classes is None else rows.Y
     if request.task != AskProduct.task:
         _log_map(rows, request.feature_map)
     answer: Answer | ErrorMoments | Losses
@@ -203,6 +215,35 @@ def respond(
         answer = _ANSWERS[request.task](request, mapped)
     guards.remember(loaded, origin)
     return answer
+
+
+def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
+    """Return rows as they were loaded, and as they are wanted, if they may be used."""
+    X, y, weight, *more = found
+    if request.classes is None:
+        loaded = check_rows(X, y, weight)
+        rows = loaded.arranged(request.columns)
+    else:
+        from .class_rows import class_rows
+
+        loaded, rows = class_rows(request, (X, y, weight))
+    guards.check_rows(rows, request.feature_map, more[0] if more else None)
+    return loaded, rows
+
+
+def _load(request: Request, load: Callable[[], Any], guards: Guards) -> Any:
+    """Return what `load` does, or what is asked about a table.
+
+    Of what is wrong with a table only as much is told as the guards allow.
+    """
+    try:
+        found = load()
+        asks_table = request.task == AskTable.task
+        return _table(request, found, guards) if asks_table else found
+    except DataError as error:
+        if request.task == AskTable.task or request.coding is not None:
+            raise guards.quietly(error) from None
+        raise
 
 
 def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
@@ -311,22 +352,27 @@ def _product(request: AskProduct, rows: Rows) -> Answer:
     return Answer(request.task, {"product": product}, rows.n_rows, rows.schema)
 
 
-def _release(
-    request: Any, raw: RawRows, origin: RowOrigin | None, guards: Guards
-) -> Answer:
+def _release(request: Any, found: Any, guards: Guards) -> Answer:
     """Return a private release, which counts as one example."""
-    X, y, weight = raw
+    rows, curator = private_rows(request, found, guards), guards.curator
+    if curator is None:
+        raise PrivacyError("there is nobody who makes private releases.")
+    release = curator.answer(request.release, rows)
+    return Answer("private", {"release": release}, 1, rows.schema)
+
+
+def private_rows(request: Request, found: Any, guards: Guards) -> Rows:
+    """Return the rows of a private release, behind the map."""
+    X, y, weight, *more = found
     # An error about one record would reveal that it is there, and so would a refusal
     # by the number of rows: of a policy, only what is about names applies.
     rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)
-    guards.check_columns(rows, origin)
-    curator: Any = guards.curator
-    if curator.policy is not None and curator.policy.report_failures:
+    guards.check_columns(rows, more[0] if more else None)
+    policy = None if guards.curator is None else guards.curator.policy
+    if policy is not None and policy.report_failures:
         rows.refuse_columns_without_numbers()
     _log_map(rows, request.feature_map)
-    rows = _mapped(rows, request.feature_map)
-    found = curator.answer(request.release, rows)
-    return Answer("private", {"release": found}, 1, rows.schema)
+    return _mapped(rows, request.feature_map)
 
 
 def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:

@@ -19,8 +19,11 @@ from ..statistics.encoding import STATISTICS
 from ..statistics.float32 import WIRE_DTYPES
 from .requests import MODES, Limits
 from .screening.outliers import SCREENS
+from .secure_sum.terms import SecureSum
 
 _SMALLEST_TOL = 1e-15
+
+SECURE_ROUNDS = 4
 
 MORE_AGREEMENTS = 3
 """How often a feature map is made again because clients have gone."""
@@ -57,6 +60,7 @@ class FitSettings:
     screen: str = "report"
     unnamed: str = "refuse"
     strict: bool = False
+    secure: SecureSum | None = None
     formula: TableFormula | None = None
 
     selection: str | None = field(init=False)
@@ -137,6 +141,8 @@ class FitSettings:
             )
         check_choice("wire_dtype", self.wire_dtype, WIRE_DTYPES)
         check_choice("statistics", self.statistics, STATISTICS)
+        if self.secure is not None:
+            check_secure_settings(self)
         if self.statistics != "moments":
             check_form_settings(self)
         check_whole("the number of valid answers needed", self.min_clients)
@@ -148,11 +154,12 @@ class FitSettings:
     def _derive(self) -> None:
         """Set what follows from the settings; a fit looks at it again and again."""
         private, choice = self.privacy is not None, self.cv
+        secure = self.secure is not None
         if choice is None and self.alphas is not None:
-            choice = "noise" if private else "server"
+            choice = "noise" if private else "gcv" if secure else "server"
         options = {"fit_intercept": self.fit_intercept, "standardize": self.standardize}
         kind = self.standard_errors
-        only_one_shot = private or choice is not None or kind != "classical"
+        only_one_shot = private or secure or choice is not None or kind != "classical"
         one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         rounds = 1 if one_shot else self.max_rounds
@@ -160,7 +167,8 @@ class FitSettings:
         agrees = needs_data or self.formula is not None or balanced
         rounds += needs_data + (self.formula is not None) + balanced
         rounds += (MORE_AGREEMENTS if agrees else 0) + kind.startswith("HC")
-        names, screens = self.feature_names, self.screen != "off" and not private
+        names, hidden = self.feature_names, private or secure
+        screens = self.screen != "off" and not hidden
         excludes = screens and self.screen == "exclude"
         derived = {
             "selection": choice,
@@ -168,13 +176,18 @@ class FitSettings:
             "one_shot": one_shot,
             "limits": Limits(max_bytes=self.max_bytes),
             "map_needs_data": needs_data,
-            "rounds": rounds if self.privacy is None else self.privacy.rounds,
+            "rounds": SECURE_ROUNDS
+            if secure
+            else rounds
+            if self.privacy is None
+            else self.privacy.rounds,
             "schema": None
             if names is None
             else Schema.of(len(names), feature_names=names),
             "screens": screens,
             "excludes": excludes,
             "keeps_parts": excludes
+            or secure
             or choice in ("clients", "server")
             or kind.startswith("CR"),
             "asks_residuals": kind.startswith("HC"),
@@ -256,6 +269,44 @@ def check_rounds_settings(settings: FitSettings) -> None:
         )
 
 
+def check_secure_settings(settings: FitSettings) -> None:
+    """Refuse what needs the numbers of single clients, which nobody sees."""
+    if not isinstance(settings.secure, SecureSum):
+        raise FedRidgeError(f"secure must be SecureSum(...), got {settings.secure!r}.")
+    cv, screen, privacy = settings.cv, settings.screen, settings.privacy
+    private = privacy is not None
+    reasons = {
+        'privacy with another trust than "secagg", by which every client adds its part '
+        "of the noise": privacy is not None and privacy.trust != "secagg",
+        "several private rounds": privacy is not None and privacy.rounds > 1,
+        "neighbours of a client that are not all others, since each must count who "
+        "adds noise": private and settings.secure.neighbours is not None,
+        f'cv="{cv}" compares single clients: use cv="gcv", which needs the total '
+        "only": not private and cv not in (None, "gcv"),
+        f'screen="{screen}" compares single clients: leave it out': screen == "exclude",
+        f'mode="{settings.mode}" sends products of single clients: use '
+        'mode="oneshot"': settings.mode in ("refine", "cg"),
+        f'standard_errors="{settings.standard_errors}" needs sums of single clients: '
+        "leave it out": settings.standard_errors != "classical",
+        "labels of classes are told by single clients": settings.classes is not None,
+        f'statistics="{settings.statistics}" cannot be added up under masks: leave it '
+        "out": settings.statistics == "triangular",
+        f'wire_dtype="{settings.wire_dtype}" is not exact, and masks need whole '
+        "numbers: leave it out": settings.wire_dtype != "float64",
+        "the feature map takes means and variances from single clients: give them "
+        "from public knowledge, as Standardize(means=[...], scales=[...])": (
+            settings.map_needs_data
+        ),
+    }
+    wrong = [reason for reason, applies in reasons.items() if applies]
+    if wrong:
+        raise FedRidgeError(f"not available with secure sums: {'; '.join(wrong)}.")
+    if settings.formula is not None:
+        Coding.public(settings.formula)
+    if not private:
+        object.__setattr__(settings, "statistics", "fixed")
+
+
 def check_form_settings(settings: FitSettings) -> None:
     """Refuse what has no sums of all rows, or would spoil what their form keeps."""
     form, mode = settings.statistics, settings.mode
@@ -331,10 +382,11 @@ def check_private_settings(settings: FitSettings) -> None:
         )
     if settings.wire_dtype != "float64":
         raise PrivacyError('a private release is sent as wire_dtype="float64".')
-    if privacy.trust == "secagg":
+    if privacy.trust == "secagg" and settings.secure is None:
         raise PrivacyError(
-            'trust="secagg" needs secure sums, which this version does not have: use '
-            '"local", or "server" if the server may see sums of single clients.'
+            'trust="secagg" is for secure sums, FedRidge(secure=SecureSum(), ...). '
+            'Without them use "local", or "server" if the server may see sums of '
+            "single clients."
         )
     if privacy.rounds > 1 and settings.alphas is not None:
         raise PrivacyError("alpha cannot be chosen with more than one private round.")

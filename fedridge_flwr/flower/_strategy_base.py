@@ -217,6 +217,12 @@ class StrategyBase:
                 "are public, or the server's own: start(grid, evaluate_fn=f), "
                 "f(server_round, arrays)."
             )
+        if settings.secure is not None and fraction_evaluate > 0:
+            raise FedRidgeError(
+                "fraction_evaluate must be 0 with secure sums: errors counted on the "
+                "rows of single clients would tell of them. Evaluate on rows of the "
+                "server's own: start(grid, evaluate_fn=f), f(server_round, arrays)."
+            )
         self._settings = settings
         self._new_fit()
 
@@ -352,6 +358,8 @@ class StrategyBase:
                 f"{privacy.epsilon:g} and delta {privacy.delta:g} for each record "
                 f"({privacy.trust} trust)"
             )
+        if settings.secure is not None:
+            return "a secure sum in four exchanges (experimental)"
         small = ["to count classes"] * (settings.class_weight == "balanced")
         small += ["for the feature map"] * settings.map_needs_data
         first = f", after a small round {' and one '.join(small)}" if small else ""
@@ -375,8 +383,26 @@ def _name_in(content: RecordDict | None) -> object:
     return None
 
 
-def settings_of(arguments: Mapping[str, Any], *, min_clients: int) -> FitSettings:
+def requests_to(
+    ask: Request | Mapping[str, Request], clients: Iterable[str]
+) -> dict[str, Request]:
+    """Return the request for each client, where all are asked alike or each its own."""
+    if isinstance(ask, Mapping):
+        return {client: ask[client] for client in clients if client in ask}
+    return dict.fromkeys(clients, ask)
+
+
+def settings_of(
+    arguments: Mapping[str, Any], *, min_clients: int, older: bool = False
+) -> FitSettings:
     """Return the settings among the arguments of a strategy, which are named alike."""
+    if older and arguments["secure"] is not None:
+        raise FedRidgeError(
+            "secure sums are not available with LegacyFedRidge: the older API sends "
+            "one request to all clients, and its clients remember nothing between "
+            "requests. Use FedRidge(secure=SecureSum()).start(grid) with "
+            "ridge_client_app."
+        )
     names = {each.name for each in fields(FitSettings) if each.init}
     given = {name: value for name, value in arguments.items() if name in names}
     return FitSettings(**given, min_clients=min_clients)

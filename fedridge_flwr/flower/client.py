@@ -40,6 +40,7 @@ from ..features import FeatureMap, check_permission
 from ..federation.disclosure import SitePolicy
 from ..federation.policy_file import CONFIG_KEY, VARIABLE, policies_in_force
 from ..federation.requests import (
+    SECURE_TASKS,
     AskEvaluation,
     AskRelease,
     AskStatistics,
@@ -47,6 +48,7 @@ from ..federation.requests import (
     Request,
 )
 from ..federation.respond import Guards, loaded_rows, respond
+from ..federation.secure_sum.terms import STATE, SecurePolicy
 from ..linalg.blas import keep_to_own_cores
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
@@ -90,6 +92,7 @@ def ridge_client_app(
     client_name: ClientName | None = None,
     display_name: Callable[[Context], str | None] | None = None,
     site_policy: SitePolicy | None = None,
+    secure_policy: SecurePolicy | None = None,
     reuse_data: bool = True,
 ) -> ClientApp:
     """Return a ClientApp that answers `FedRidge`, or `LegacyFedRidge`.
@@ -133,6 +136,10 @@ def ridge_client_app(
         What this client refuses to send, for tests and simulations. In a deployment the
         site names a file of its own in its node-config or environment, which holds in
         any case; if there are both, both must be satisfied.
+    secure_policy : SecurePolicy, optional
+        What this client insists on in secure sums, for tests and simulations. With a
+        policy it takes part in secure sums only; without one, it does so from the first
+        secure sum of a run on.
     reuse_data : bool
         Keep rows in memory between the rounds of a fit that takes several, up to 1 GiB
         in a process, instead of calling `load_data` in each. Rows that are not arrays,
@@ -150,7 +157,7 @@ def ridge_client_app(
         If there is a ledger and no name.
     FedRidgeError
         If `load_data` is no function, `min_rows` no whole number of at least 1,
-        `feature_maps` are not maps, or `site_policy` is no policy.
+        `feature_maps` are not maps, or a policy is none.
 
     Examples
     --------
@@ -181,6 +188,8 @@ change from run to run.
     check_whole("min_rows", min_rows)
     if site_policy is not None and not isinstance(site_policy, SitePolicy):
         raise must_be("site_policy", "a SitePolicy", site_policy)
+    if secure_policy is not None and not isinstance(secure_policy, SecurePolicy):
+        raise must_be("secure_policy", "a SecurePolicy", secure_policy)
     allowed = check_permission(feature_maps)
     terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
     private_only = privacy_policy is not None or privacy_ledger is not None
@@ -203,13 +212,19 @@ change from run to run.
             # Sites that have gone may change the coding within a fit.
             return cached_rows(place, (fit, request.coding), rows)
 
-        def guards(private: bool) -> Guards:
+        def guards(task: str) -> Guards:
+            private = task == AskRelease.task or task in SECURE_TASKS
             remembers = private or private_only or RELEASES in context.state
+            policies = site_policies(context.node_config, site_policy)
+            secure = secure_policy is not None or task in SECURE_TASKS
             return Guards(
                 min_rows,
                 allowed,
                 terms.curator(context) if remembers else None,
-                site_policies(context.node_config, site_policy),
+                policies,
+                _secure_guard(context, secure_policy, policies)
+                if secure or STATE in context.state
+                else None,
             )
 
         return Site(
@@ -247,7 +262,7 @@ class Site:
     load : callable
         From a request, and the name of its fit if it takes several rounds, to the rows.
     guards : callable
-        From whether a request is private to what the client insists on.
+        From the task of a request to what the client insists on.
     share_names : bool
         Whether column names may travel.
     private_only : bool
@@ -259,7 +274,7 @@ class Site:
     """
 
     load: Callable[[Request, object], Any]
-    guards: Callable[[bool], Guards]
+    guards: Callable[[str], Guards]
     share_names: bool
     private_only: bool
     reports_failures: bool = False
@@ -275,7 +290,7 @@ class Site:
         """Return the answer to a request as it came over the wire."""
         request = read_request(config, arrays, evaluating=evaluating)
         keep_to_own_cores()
-        guards = self.guards(request.task == AskRelease.task)
+        guards = self.guards(request.task)
         fit = config.get(FIT_KEY)
         return respond(request, lambda: self.load(request, fit), guards)
 
@@ -367,6 +382,13 @@ def site_policies(
     """Return what a site refuses to send, by its code and by a file of its own."""
     named = CONFIG_KEY in node_config or VARIABLE in os.environ
     return policies_in_force(node_config, own) if named or own is not None else ()
+
+
+def _secure_guard(context: Context, own: SecurePolicy | None, site: Any) -> Any:
+    # It brings the primitives along, which nobody else needs.
+    from .secure_memory import secure_guard
+
+    return secure_guard(context.state, own, site)
 
 
 def name_field(

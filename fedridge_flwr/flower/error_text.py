@@ -7,7 +7,11 @@ from types import FrameType
 from ..errors import DataError, FedRidgeError, PolicyError
 
 # Between a message and load_data there is nothing but these.
-_CALLERS = (__package__, "fedridge_flwr.federation.respond")
+_CALLERS = (
+    __package__,
+    "fedridge_flwr.federation.respond",
+    "fedridge_flwr.federation.secure_respond",
+)
 _LONGEST_REASON = 400
 LONGEST_NAME = 64
 DECLINED = "declined by site policy."

@@ -33,6 +33,7 @@ from ..data.formula import TableFormula
 from ..features import FeatureMap
 from ..federation.aggregate import Answers
 from ..federation.requests import Request
+from ..federation.secure_sum.terms import SecureSum
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
@@ -103,6 +104,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
     standard_errors, wire_dtype, statistics, max_bytes, screen, unnamed, strict, formula
         As in `fedridge_flwr.FedRidge`.
+    secure : SecureSum, optional
+        Refused: secure sums need `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -230,6 +233,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         screen: str = "report",
         unnamed: str = "refuse",
         strict: bool = False,
+        secure: SecureSum | None = None,
         formula: TableFormula | str | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
@@ -254,7 +258,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         self.evaluate_fn = evaluate_fn
         self.on_fit_config_fn = on_fit_config_fn
         self.on_evaluate_config_fn = on_evaluate_config_fn
-        settings = settings_of(locals(), min_clients=needed or 1)
+        settings = settings_of(locals(), min_clients=needed or 1, older=True)
         self._start_fit(settings, self.fraction_evaluate)
         self._asked: list[str] = []
         self._began = 0.0

@@ -124,7 +124,7 @@ class RidgeClient(NumPyClient):
             curator = None if context is None else terms.curator(context)
         node_config = {} if context is None else context.node_config
 
-        def guards(private: bool) -> Guards:
+        def guards(task: str) -> Guards:
             # Not before a request: of what a client_fn raises, the server is told all.
             policies = site_policies(node_config, site_policy)
             return Guards(min_rows, allowed, curator, policies)
@@ -162,8 +162,9 @@ class RidgeClient(NumPyClient):
         >>> RidgeClient([[0.0], [1.0]], [1.0, 3.0]).statistics()
         SufficientStatistics(2 rows, 1 feature, 1 target)
         """
-        guards, rows = self._site.guards(False), check_rows(*self._rows)
-        guards.check_request(AskStatistics())
+        asked, rows = AskStatistics(), check_rows(*self._rows)
+        guards = self._site.guards(asked.task)
+        guards.check_request(asked)
         guards.check_rows(rows)
         found = SufficientStatistics.from_rows(rows)
         guards.remember(rows)

@@ -16,6 +16,7 @@ from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..federation.aggregate import Answers
 from ..federation.requests import AskTable
+from ..federation.secure_sum.terms import SecureSum
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas
 from ..regression.model import RidgeModel
@@ -23,6 +24,7 @@ from ._strategy_base import (
     StrategyBase,
     log,
     model_metrics,
+    requests_to,
     selection_metrics,
     settings_of,
 )
@@ -141,6 +143,9 @@ class FedRidge(StrategyBase, Strategy):
         asked is not in it. Off by default: that a site may fail, be late or decline,
         and the model is exact for the others, is what one round is good for. The report
         then says in its first line how many clients and rows are in the model.
+    secure : SecureSum, optional
+        The server learns the sum of all clients' statistics, exactly, and no single one
+        of them, in four exchanges. Experimental; see `SecureSum`.
     formula : str or TableFormula, optional
         As in ``"bp ~ age + C(sex)"``, where clients have whole tables. One round more
         agrees on the levels of categories and names the tables that do not fit.
@@ -238,6 +243,7 @@ class FedRidge(StrategyBase, Strategy):
         screen: str = "report",
         unnamed: str = "refuse",
         strict: bool = False,
+        secure: SecureSum | None = None,
         formula: TableFormula | str | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
@@ -369,10 +375,10 @@ class FedRidge(StrategyBase, Strategy):
         else:
             connected = set(grid.get_node_ids())
             nodes = [node for node in map(int, current.to) if node in connected]
-        request: Any = current.ask
-        asks_table = request.task == AskTable.task
+        requests = requests_to(current.ask, map(str, nodes))
+        asks_table = any(each.task == AskTable.task for each in requests.values())
         self._asked = messages_to(
-            dict.fromkeys(map(str, nodes), request),
+            requests,
             {**config, **self._config(server_round, len(nodes))},
             MessageType.QUERY if asks_table else MessageType.TRAIN,
             self._forms,

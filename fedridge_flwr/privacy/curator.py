@@ -7,8 +7,10 @@ import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._types import Array
 from ..data.rows import Rows
@@ -16,7 +18,13 @@ from ..errors import PrivacyError
 from .ledger import PrivacyLedger
 from .mechanism import RELATIONS, DifferentialPrivacy
 from .policy import PrivacyPolicy
-from .release import ClippingCounts, ReleaseQuestion, check_question, make_release
+from .release import (
+    ClippingCounts,
+    ReleaseQuestion,
+    check_question,
+    make_release,
+    whole_release,
+)
 
 # The answers of this run by `ReleaseRequest.key`; it must outlive a lost message.
 Past = MutableMapping[str, Array]
@@ -39,12 +47,15 @@ class ReleaseRequest:
         Whether the constant feature is part of the release.
     question : ReleaseQuestion
         What is asked in this round.
+    in_secure_sum : bool
+        Whether nobody sees the release but in a sum, as ``trust="secagg"`` needs.
     """
 
     release: str
     privacy: DifferentialPrivacy
     intercept: bool
     question: ReleaseQuestion
+    in_secure_sum: bool = False
 
     def __post_init__(self) -> None:
         """Validate the name of the release and the round."""
@@ -110,20 +121,46 @@ class Curator:
         self.agree(request)
         if request.key in self.past:
             return self.past[request.key]
+        counts = self._charge(request, rows)
         privacy, question = request.privacy, request.question
-        server_round, intercept = question.server_round, request.intercept
-        check_question(rows, privacy, intercept=intercept, question=question)
-        if self.ledger is not None:
-            self.ledger.charge(self.name, request.release, privacy, server_round)
-        self.past[request.fit] = _mus(privacy)
-        counts = ClippingCounts()
         found = make_release(
-            rows, privacy, intercept=intercept, question=question, counts=counts
+            rows,
+            privacy,
+            intercept=request.intercept,
+            question=question,
+            counts=counts,
         )
         self.past[request.key] = found
-        if server_round == 1:
+        if question.server_round == 1:
             _log_clipping(counts)
         return found
+
+    def answer_in_sum(self, request: ReleaseRequest, rows: Rows) -> NDArray[Any]:
+        """Return the release as integers to be masked, once: it is not sent again."""
+        self.agree(request)
+        if request.key in self.past:
+            raise PrivacyError("declined: this release is in a secure sum already.")
+        counts = self._charge(request, rows)
+        self.past[request.key] = np.zeros(0)
+        found = whole_release(
+            rows,
+            request.privacy,
+            intercept=request.intercept,
+            question=request.question,
+            counts=counts,
+        )
+        _log_clipping(counts)
+        return found
+
+    def _charge(self, request: ReleaseRequest, rows: Rows) -> ClippingCounts:
+        """Check the question, and enter the release before any noise is drawn."""
+        privacy, question = request.privacy, request.question
+        check_question(rows, privacy, intercept=request.intercept, question=question)
+        if self.ledger is not None:
+            name, server_round = request.release, question.server_round
+            self.ledger.charge(self.name, name, privacy, server_round)
+        self.past[request.fit] = _mus(privacy)
+        return ClippingCounts()
 
     def refuse_exact(self) -> None:
         """Raise the reason to decline exact answers, if there is one."""
@@ -143,9 +180,9 @@ class Curator:
         if request.key in self.past:
             return
         privacy, fits = request.privacy, [k for k in self.past if k.count("/") == 1]
-        if privacy.trust == "secagg":
+        if (privacy.trust == "secagg") != request.in_secure_sum:
             # A fraction of the noise protects nobody whose own sum is visible.
-            raise PrivacyError('declined: no secure sums yet for trust="secagg".')
+            raise PrivacyError('declined: secure sums and trust="secagg" go together.')
         if any(key.startswith(request.round + "/") for key in self.past):
             raise PrivacyError("declined: this round was answered to another question.")
         if request.fit in fits:

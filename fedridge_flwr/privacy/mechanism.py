@@ -60,8 +60,8 @@ class DifferentialPrivacy:
     trust : {"local", "server", "secagg"}
         Who is trusted. "local": nobody, every client adds the whole noise. "server":
         the server, which sees the clipped sums and adds the noise once. "secagg": the
-        secure sum; every client adds its part of the noise. The strategies refuse
-        "secagg" in this version, which has no secure sums.
+        secure sum; every client adds its part of the noise, and takes part only if
+        `min_clients` are in the sum: ``FedRidge(secure=SecureSum(), privacy=...)``.
     rounds : int
         1 is the one-shot release. More is residual refinement (experimental): the
         same (epsilon, delta) spread over this many rounds.

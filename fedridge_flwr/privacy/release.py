@@ -172,12 +172,36 @@ def make_release(
     counts : ClippingCounts, optional
         Filled with the numbers of clipped rows.
     """
-    question = question or ReleaseQuestion()
+    whole = whole_release(
+        rows,
+        privacy,
+        intercept=intercept,
+        question=question or ReleaseQuestion(),
+        source=source,
+        counts=counts or ClippingCounts(),
+    )
+    return whole.astype(np.float64)
+
+
+def whole_release(
+    rows: Rows,
+    privacy: DifferentialPrivacy,
+    *,
+    intercept: bool,
+    question: ReleaseQuestion,
+    source: RandomBytes = os.urandom,
+    counts: ClippingCounts,
+) -> NDArray[Any]:
+    """Return the same as integers, int64 or Python's own, of which nothing is rounded.
+
+    A part of the noise in a secure sum must not be: rounding each part is not rounding
+    the sum.
+    """
     layout = check_question(rows, privacy, intercept=intercept, question=question)
-    sums = _sums(rows, layout, question, counts or ClippingCounts())
+    sums = _sums(rows, layout, question, counts)
     if privacy.client_part > 0:
         sums = sums + layout.noise(privacy.client_part, source)
-    return sums.astype(np.float64)
+    return sums
 
 
 def check_question(

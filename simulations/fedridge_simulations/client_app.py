@@ -29,6 +29,7 @@ from fedridge_flwr.app.descent import gradient_steps
 from fedridge_flwr.flower import ridge_client_app
 from fedridge_flwr.flower.protocol.request_records import PROTOCOL_KEY
 from fedridge_flwr.flower.release_memory import forget_releases
+from fedridge_flwr.flower.secure_memory import forget_secure_sums
 from fedridge_flwr.linalg.packed import upper_triangle
 
 from .cells import Cell
@@ -88,6 +89,7 @@ def announce(message: Message, context: Context) -> Message:
         context.state[_STATE] = record
         # Rows are made up, and what another cell released of them is another story.
         forget_releases(context)
+        forget_secure_sums(context)
         _make_rows(_cell(context), context)
     here = MetricRecord({"partition-id": partition})
     return Message(RecordDict({"metrics": here}), reply_to=message)

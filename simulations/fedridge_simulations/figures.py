@@ -88,6 +88,8 @@ def style(method: Method) -> dict[str, Any]:
         look |= {"marker": "s", "ms": 6}
     if method.trust == "server":
         look |= {"color": "#56B4E9"}
+    if method.trust == "secagg":
+        look |= {"color": "#999999", "marker": "P", "ms": 7}
     if method.estimator == "ridge_floor":
         look |= {"color": "#E69F00", "marker": "v", "ms": 6}
     if method.tuned:

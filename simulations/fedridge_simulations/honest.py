@@ -11,7 +11,13 @@ from .problem import Array, Problem, pooled_rows
 from .settings import Settings
 
 __all__ = ["REFINEMENTS", "SMALL_EPSILON", "SMALL_FEATURES", "X_NORM", "Y_BOUND"]
-__all__ += ["SMALL_Y_BOUND", "clipped_fedavg", "gram_noise_sd", "honest_cells"]
+__all__ += [
+    "SMALL_TRUST",
+    "SMALL_Y_BOUND",
+    "clipped_fedavg",
+    "gram_noise_sd",
+    "honest_cells",
+]
 __all__ += ["levels", "methods", "refinement", "release", "small_release"]
 
 X_NORM = 1.1
@@ -22,6 +28,7 @@ REFINEMENTS = (3, 20)
 SMALL_FEATURES = (5, 10, 20)
 SMALL_EPSILON = 1.0
 SMALL_Y_BOUND = 2.0
+SMALL_TRUST = ("local", "secagg")
 
 
 def _bounds(features: int, y_bound: float = Y_BOUND) -> dict[str, Any]:
@@ -46,13 +53,13 @@ def release(
     )
 
 
-def small_release(settings: Settings, features: int) -> Method:
+def small_release(settings: Settings, features: int, trust: str = "local") -> Method:
     """Return Private One-Shot where there are few features."""
     return Method(
         "Private One-Shot",
         epsilon=SMALL_EPSILON,
         delta=settings.one("delta"),
-        trust="local",
+        trust=trust,
         estimator="noise_aware",
         **_bounds(features, SMALL_Y_BOUND),
     )
@@ -92,6 +99,7 @@ def methods(settings: Settings, epsilon: float) -> list[Method]:
         *(refinement(settings, epsilon, rounds) for rounds in REFINEMENTS),
         clipped_fedavg(settings, epsilon),
         release(settings, epsilon, trust="server"),
+        release(settings, epsilon, trust="secagg"),
     ]
 
 
@@ -104,7 +112,10 @@ def honest_cells(settings: Settings) -> list[Cell]:
             cells += [Cell(problem, method) for method in methods(settings, epsilon)]
         for features in SMALL_FEATURES:
             small = settings.problem(trial, features=features)
-            cells.append(Cell(small, small_release(settings, features)))
+            cells += [
+                Cell(small, small_release(settings, features, trust))
+                for trust in SMALL_TRUST
+            ]
     return cells
 
 

@@ -12,6 +12,7 @@ from .honest import (
     REFINEMENTS,
     SMALL_EPSILON,
     SMALL_FEATURES,
+    SMALL_TRUST,
     SMALL_Y_BOUND,
     X_NORM,
     Y_BOUND,
@@ -136,8 +137,8 @@ def _root_k(results: Results) -> Claim:
         f"{min(ratios):.3g} to {max(ratios):.3g} times less on G; MSE at ε "
         f"{_list(epsilons)}: {', '.join(errors)}",
         all(same(root, ratio, 0.05) for ratio in ratios),
-        f"{clients} clients each add what a trusted server adds once; a secure sum can "
-        "replace that trust",
+        f"{clients} clients each add what a trusted server adds once; a secure sum "
+        "replaces that trust",
     )
 
 
@@ -192,7 +193,7 @@ def _settings(results: Results) -> str:
         f"Mean of {counted(settings.private_trials, 'trial')}. "
         f"δ = {settings.one('delta'):g}, one "
         "record added or removed, noise added by every client unless a trusted server "
-        "is named. "
+        "or a secure sum is named. "
         f"Public bounds: rows of length {X_NORM:g}·√d = {X_NORM * math.sqrt(d):.3g}, "
         f"targets within ±{Y_BOUND:g}. The plain solve is what Algorithm 2 does, with "
         "enough noise, and is not in the figure; refinement is experimental. "
@@ -274,16 +275,17 @@ def _small(results: Results) -> str:
     rows = []
     for features in SMALL_FEATURES:
         method, axis = small_release(settings, features), {"features": features}
+        both = [small_release(settings, features, trust) for trust in SMALL_TRUST]
         rows.append(
             [
                 str(features),
-                results.mse(method, **axis).mean_text(),
+                *(results.mse(each, **axis).mean_text() for each in both),
                 _number(level(results, "noiseless_mse", method, **axis).mean),
                 _number(level(results, "null_mse", method, **axis).mean),
             ]
         )
-    heads = ["d", small_release(settings, 1).label, "no privacy", "predicting the mean"]
-    return table(heads, rows)
+    labels = [small_release(settings, 1, trust).label for trust in SMALL_TRUST]
+    return table(["d", *labels, "no privacy", "predicting the mean"], rows)
 
 
 def _number(value: float) -> str:

@@ -118,8 +118,8 @@ class Method:
             details.append(self.features)
         if self.estimator:
             details.append(_ESTIMATORS[self.estimator])
-        if self.trust == "server":
-            details.append("trusted server")
+        if self.trust in _TRUSTED:
+            details.append(_TRUSTED[self.trust])
         if self.batch_size:
             details.append(f"batches of {self.batch_size}")
         if self.sampled:
@@ -133,6 +133,7 @@ class Method:
         return f"{self.name} ({', '.join(details)})" if details else self.name
 
 
+_TRUSTED = {"server": "trusted server", "secagg": "secure sum"}
 _LATER = (
     *("trust", "estimator", "x_norm_bound", "y_bound", "clip", "tail"),
     *("tol", "features"),

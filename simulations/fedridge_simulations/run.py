@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedridge_flwr import FedRidge, GaussianProjection
+from fedridge_flwr import FedRidge, GaussianProjection, SecureSum
 from fedridge_flwr.errors import NotConvergedWarning
 from fedridge_flwr.flower.exchange import ask
 from fedridge_flwr.linalg.packed import from_upper
@@ -21,7 +21,7 @@ from fedridge_flwr.privacy import DifferentialPrivacy
 from .cells import Cell, Outcome
 from .cohort import TIMEOUT, Cohort, Federation, quiet
 from .honest import gram_noise_sd, levels
-from .method import CLIPPED_FEDAVG, Method
+from .method import CLIPPED_FEDAVG
 from .paper_privacy import plain_solution
 from .private_tuning import tail_rounds, tuned_choice
 from .problem import Array, Problem, centralized, pooled_rows
@@ -79,7 +79,8 @@ def _one_shot(cell: Cell, cohort: Cohort) -> Outcome:
         alpha=problem.alpha,
         fit_intercept=False,
         min_available_nodes=problem.clients,
-        privacy=_privacy(method) if method.private else None,
+        privacy=_privacy(cell) if method.private else None,
+        secure=SecureSum() if method.trust == "secagg" else None,
         feature_map=projection,
     )
     strategy.start(cohort, timeout=TIMEOUT)
@@ -159,7 +160,8 @@ def _several_rounds(cell: Cell, cohort: Cohort) -> Outcome:
     return outcome
 
 
-def _privacy(method: Method) -> DifferentialPrivacy:
+def _privacy(cell: Cell) -> DifferentialPrivacy:
+    method = cell.method
     # The plain solution is not part of the package: it is computed from the statistics.
     default = method.estimator in ("", "plain")
     return DifferentialPrivacy(
@@ -168,6 +170,7 @@ def _privacy(method: Method) -> DifferentialPrivacy:
         x_norm_bound=method.x_norm_bound,
         y_bound=method.y_bound,
         trust=method.trust,
+        min_clients=cell.problem.clients if method.trust == "secagg" else 1,
         rounds=method.rounds,
         estimator="noise_aware" if default else method.estimator,
     )

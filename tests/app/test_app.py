@@ -62,6 +62,8 @@ PROJECT = Path(__file__).resolve().parents[2]
         ({"wire-dtype": "float16"}, "wire-dtype must be .float64. or .float32."),
         ({"mode": "fast"}, "mode must be .oneshot., .refine., .cg. or .auto."),
         ({"strict": "yes"}, "strict must be true or false, got 'yes'"),
+        ({"secure": 1}, "secure must be true or false, got 1"),
+        ({"secure": True, "compare-rounds": 3}, "must be 0 with secure sums"),
         ({"screen": "strict"}, "screen must be .report., .exclude. or .off."),
         ({"feature-map": "fourier"}, "feature-map: fourier needs n_components"),
         ({"feature-map": "magic 3"}, "feature-map: there is no feature map 'magic'"),
@@ -286,6 +288,17 @@ def run_here(folder: Path, n_nodes: int, **config: object) -> dict[str, Any]:
     run_app(server_app, client_app, n_nodes, {**given, "output-dir": str(folder)})
     found: dict[str, Any] = json.loads((folder / "report.json").read_text("utf-8"))
     return found
+
+
+def test_a_secure_sum_is_a_setting_of_the_app(tmp_path: Path) -> None:
+    report = run_here(tmp_path, 4, dataset="diabetes", secure=True)
+    assert len(report["participants"]) == 4
+    assert report["mode"].startswith("secure sum")
+    assert distance(tmp_path, AppSettings(), 4) < 1e-12
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "| FedRidge, secure sum" in table
+    with pytest.raises(FedRidgeError, match="2 clients sent keys"):
+        run_here(tmp_path, 2, dataset="diabetes", secure=True)
 
 
 def test_a_bare_run_says_how_to_get_more_supernodes(

@@ -2,12 +2,14 @@
 
 It is copied into the app of the sites, so that it runs in a real ClientApp process.
 ``--node-config`` says what happens: `site` and `gate` (a folder), and `fault`, which
-may be a file ``<site>.fault`` at the gate instead.
+may be a file ``<site>.fault`` at the gate instead. In an exchange of a secure sum it
+leaves ``<site>.<task>`` there, and waits while there is a ``<site>.hold-<task>``.
 """
 
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -44,12 +46,23 @@ def _load_at_the_gate(context: Context) -> object:
     return rows
 
 
+def _wait_in_exchange(message: Message, context: Context) -> None:
+    config: Any = message.content["config"]
+    node, task = context.node_config, config.get("fedridge-task", "")
+    name, gate = str(node["site"]), Path(str(node["gate"]))
+    if task:
+        (gate / f"{name}.{task}").touch()
+        while (gate / f"{name}.hold-{task}").exists():
+            time.sleep(0.05)
+
+
 _ridge = ridge_client_app(_load_at_the_gate, min_rows=20)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer as FedRidge's own client does, if there is no fault."""
+    _wait_in_exchange(message, context)
     reply = _ridge(message, context)
     if _fault(context) == "crash after":
         os._exit(1)

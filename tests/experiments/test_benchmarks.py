@@ -188,6 +188,23 @@ def test_files_are_read_by_the_clients(scene, tmp_path):
     assert found["apart"] < 1e-12
 
 
+def test_secure_sums_are_timed_next_to_plain_rounds(scene):
+    found = scene("secure", 4, features=4, rows=10, repeats=2)
+    assert len(found["secure"]) == len(found["plain"]) == 2
+    assert found["apart"] < 1e-12
+
+    class InProcess(Simulator):
+        def __init__(self) -> None:
+            pass
+
+        def run(self, name: str, clients: int, **config: object) -> dict[str, Any]:
+            return scene(name, clients, **{**config, "repeats": 1})
+
+    ratios = simulated.secure(InProcess(), {3: 12.0, 4: 15.0}, features=(3, 5))
+    assert [ratio.limit for ratio in ratios] == [12.0, 15.0, 135.0, 2000.0, 10.0, 1e-12]
+    assert all(ratio.holds for ratio in ratios[2:])
+
+
 @pytest.mark.parametrize("no_op", [True, False])
 def test_memory_is_that_of_the_server(scene, no_op):
     peak = scene("memory", 2, features=4, rows=10, **{"no-op": no_op})["peak"]

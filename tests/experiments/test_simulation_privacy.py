@@ -307,7 +307,7 @@ def test_the_full_experiment_is_what_was_asked_for() -> None:
     assert {(c.problem.features, c.method.y_bound) for c in small} == {
         (d, 2.0) for d in SMALL_FEATURES
     }
-    assert len(small) == 30
+    assert len(small) == 60
 
 
 def test_fewer_trials_are_fewer_trials_of_private_methods_too() -> None:
@@ -401,6 +401,25 @@ def test_committed_one_shot_with_few_features(
 ) -> None:
     method = small_release(committed.settings, features)
     assert _mse(committed, method, features=features).mean <= limit
+
+
+@pytest.mark.parametrize(("epsilon", "limit"), [(1.0, 0.10), (2.0, 0.04)])
+def test_committed_one_shot_in_a_secure_sum(
+    committed: Results, epsilon: float, limit: float
+) -> None:
+    settings = committed.settings
+    found = _mse(committed, release(settings, epsilon, trust="secagg"))
+    assert found.mean <= limit
+    noise, once = (
+        level(committed, "gram_noise_sd", release(settings, epsilon, trust=trust)).mean
+        for trust in ("secagg", "server")
+    )
+    assert noise == pytest.approx(once, rel=0.05)
+
+
+def test_committed_secure_sum_with_ten_features(committed: Results) -> None:
+    method = small_release(committed.settings, 10, "secagg")
+    assert _mse(committed, method, features=10).mean <= 0.012
 
 
 def test_committed_noise_on_the_sum_is_root_k_smaller(committed: Results) -> None:

@@ -37,6 +37,7 @@ from fedridge_flwr import (
     PrivacyPolicy,
     RidgeClient,
     RidgeModel,
+    SecureSum,
     SitePolicy,
     ridge_client_app,
 )
@@ -174,6 +175,20 @@ def test_of_rows_with_classes_only_the_labels_are_told(
     assert sung("".join(capfd.readouterr())) == []
 
 
+def test_a_secure_sum_tells_no_row_no_name_and_no_secret(
+    tmp_path: Path, capfd: Any
+) -> None:
+    with watching() as watch:
+        grid = WatchedGrid([native(load_data)] * K, watch)
+        strategy = FedRidge(min_available_nodes=K, secure=SecureSum())
+        fit(strategy, grid)
+    assert strategy.report_.failures == {}
+    assert sung(watch.text("server") + watch.text("client")) == []
+    assert sung(grid.told()) == []
+    assert sung(left_behind(strategy, tmp_path)) == []
+    assert sung("".join(capfd.readouterr())) == []
+
+
 BAD_LABELS: dict[str, Callable[[Any], Any]] = {
     "unknown": lambda y: np.where(y == "a", WORD, "b"),
     "numbers": lambda y: np.where(y == "a", NUMBERS["X"], 1.0),
@@ -197,6 +212,27 @@ def test_labels_that_cannot_be_used_are_not_quoted(
         fit(strategy, grid)
     check_refusal(strategy, grid, watch, tmp_path, capfd)
     assert sung(watch.text("client")) == []
+
+
+@pytest.mark.parametrize("exchange", [1, 2])
+def test_of_an_exception_in_a_secure_sum_only_type_and_place_travel(
+    exchange: int, tmp_path: Path, capfd: Any
+) -> None:
+    calls = []
+
+    def load(context: Any) -> Any:
+        calls.append(context)
+        if len(calls) == exchange:
+            raise KeyError(WORD)
+        return load_data(context)
+
+    with watching() as watch:
+        apps = [native(load, reuse_data=False), *[native(load_data)] * K]
+        grid = WatchedGrid(apps, watch)
+        strategy = FedRidge(min_available_nodes=K + 1, secure=SecureSum())
+        fit(strategy, grid)
+    reason = check_refusal(strategy, grid, watch, tmp_path, capfd)
+    assert reason.startswith("KeyError in load, line ")
 
 
 def test_names_travel_when_they_are_shared_so_the_watch_is_awake(

@@ -162,8 +162,10 @@ def some(cases: Iterable[Case], *words: str) -> list[Case]:
 
 def main(name: str, seed: str) -> None:
     from fuzz_cases import all_cases, fixed_cases
+    from fuzz_secure import secure_cases
 
-    (case,) = (each for each in all_cases() + fixed_cases() if each.name == name)
+    known = all_cases() + fixed_cases() + secure_cases()
+    (case,) = (each for each in known if each.name == name)
     print(*outcome_of(case, int(seed)), sep=": ")
     case.trial(case.rng(int(seed)))
 

@@ -158,9 +158,11 @@ COMMANDS = {
         "tests/deployment/test_site_policy.py"
     ),
     r"PYTHONPATH=benchmarks \S*python -m fedridge_benchmarks ": "make bench",
+    r"openssl (genpkey|pkey) ": "tests/flower/test_secure_requests.py",
 }
 POLICY = "docs/how-to/site-policy.md"
 TABLES = "docs/how-to/tables.md"
+SECURE = "docs/how-to/secure-sums.md"
 TYPED_OUT = {"docs/how-to/deployment.md": "tests/deployment/test_docs.py"}
 
 
@@ -227,6 +229,11 @@ def test_every_policy_in_the_documents_is_one(tmp_path: Path) -> None:
     for text in found:
         (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
         assert SitePolicy.load(tmp_path / "policy.toml").min_rows >= 8
+    (secure,) = blocks(ROOT / SECURE, "toml")
+    (tmp_path / "policy.toml").write_text(secure, encoding="utf-8")
+    policy = SitePolicy.load(tmp_path / "policy.toml")
+    assert policy.require_secure_sums
+    assert policy.roster == tmp_path / "roster.pem"
 
 
 def test_every_option_file_in_the_documents_is_one(tmp_path: Path) -> None:
@@ -239,7 +246,7 @@ def test_no_snippet_is_of_a_kind_that_nobody_runs() -> None:
     known = {"python", "text", "console", "bash", "", "diff"}
     for page in PAGES:
         kinds = {kind for kind, _ in FENCE.findall(by_hand(page))}
-        if name_of(page) in ("README.md", POLICY, TABLES):
+        if name_of(page) in ("README.md", POLICY, TABLES, SECURE):
             kinds -= {"toml"}
         assert kinds <= known, name_of(page)
         if "bash" in kinds:

@@ -5,7 +5,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedridge_flwr import FedRidge
+from fedridge_flwr import FedRidge, SecureSum
 
 app = ServerApp()
 
@@ -19,6 +19,7 @@ def main(grid: Grid, context: Context) -> None:
         min_available_nodes=int(config["wait-for"]) or None,
         min_train_nodes=int(config["min-sites"]),
         strict=config["strict"],
+        secure=SecureSum() if config["secure"] else None,
     )
     strategy.start(grid=grid, timeout=float(config["timeout"]))
     print(strategy.model_.summary())

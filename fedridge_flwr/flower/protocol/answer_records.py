@@ -46,6 +46,7 @@ from ..error_text import one_line
 from .array_records import array_record, decode_arrays
 from .name_records import label_fields, names_fields, read_columns, read_digest
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
+from .secure_records import SECURE_READERS
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS, _ACCURACY = "evaluation-sums", "accuracy"
@@ -347,6 +348,7 @@ _READERS: dict[str, Any] = {
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,
     AskResiduals.task: _read_residuals,
+    **SECURE_READERS,
 }
 
 

@@ -7,6 +7,7 @@ answers in the form it was asked in.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,10 +24,13 @@ from ...errors import PrivacyError, ProtocolError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
+    SECURE_TASKS,
     AskClasses,
     AskColumns,
     AskEvaluation,
+    AskKeys,
     AskLosses,
+    AskMasked,
     AskOpening,
     AskProduct,
     AskRelease,
@@ -58,6 +62,7 @@ from .name_records import (
     read_classes,
     read_columns,
 )
+from .secure_records import read_secure, secure_parts
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -65,7 +70,9 @@ PRIVATE_PROTOCOL = 2
 """Clients that know no privacy decline this version instead of answering exactly."""
 ROUNDS_PROTOCOL = 3
 """Clients that know one round only decline this version."""
-_KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL)
+SECURE_PROTOCOL = 4
+"""Clients that know no secure sums decline this version."""
+_KNOWN_PROTOCOLS = (PROTOCOL, PRIVATE_PROTOCOL, ROUNDS_PROTOCOL, SECURE_PROTOCOL)
 
 FORMS = ("both", "message", "legacy")
 """In which API a request is written: in both as long as the client's is not known."""
@@ -140,17 +147,19 @@ def _write_product(request: AskProduct) -> Any:
 
 
 def _write_release(request: AskRelease) -> Any:
-    release = request.release
-    coef = release.question.coef
-    fields = {
+    coef = request.release.question.coef
+    fields = {**_release_fields(request.release), PROTOCOL_KEY: PRIVATE_PROTOCOL}
+    return fields, ({} if coef is None else {"coef": np.ascontiguousarray(coef)})
+
+
+def _release_fields(release: ReleaseRequest) -> dict[str, Any]:
+    return {
         **release.privacy.to_config(),
-        PROTOCOL_KEY: PRIVATE_PROTOCOL,
         _RELEASE: release.release,
         _INTERCEPT: release.intercept,
         _ROUND: release.question.server_round,
         _CLIP: float(release.question.clip),
     }
-    return fields, ({} if coef is None else {"coef": np.ascontiguousarray(coef)})
 
 
 def _write_evaluation(request: AskEvaluation) -> Any:
@@ -167,6 +176,13 @@ def _write_residuals(request: AskResiduals) -> Any:
     return fields, probe.to_arrays()
 
 
+def _write_secure(request: Request) -> Any:
+    fields, arrays = secure_parts(request)
+    release = getattr(request, "release", None)
+    fields |= {} if release is None else _release_fields(release)
+    return {PROTOCOL_KEY: SECURE_PROTOCOL, _TASK: request.task, **fields}, arrays
+
+
 _WRITERS: dict[str, Any] = {
     AskTable.task: _write_table,
     AskStatistics.task: _write_statistics,
@@ -178,6 +194,7 @@ _WRITERS: dict[str, Any] = {
     AskEvaluation.task: _write_evaluation,
     AskLosses.task: _write_losses,
     AskResiduals.task: _write_residuals,
+    **dict.fromkeys(SECURE_TASKS, _write_secure),
 }
 
 
@@ -254,8 +271,9 @@ def check_protocol(config: Mapping[str, Any]) -> None:
     if version not in _KNOWN_PROTOCOLS:
         known = ", ".join(map(str, _KNOWN_PROTOCOLS))
         raise ProtocolError(
-            f"the server speaks version {version!r} of the FedRidge protocol, this "
-            f"client {known}: install the same fedridge-flwr on both sides."
+            f"the server speaks version {one_line(repr(version))} of the FedRidge "
+            f"protocol, this client {known}: install the same fedridge-flwr on both "
+            "sides."
         )
 
 
@@ -278,9 +296,13 @@ def read_request(
         if asks_for_losses(config):
             return AskLosses(held_out_from_arrays(arrays), **rest)
         return AskEvaluation(model_from_arrays(arrays), **rest)
+    task = config.get(_TASK)
+    if task in SECURE_TASKS:
+        if is_private(config) and task in (AskKeys.task, AskMasked.task):
+            rest["release"] = replace(_read_release(config, ()), in_secure_sum=True)
+        return read_secure(str(task), config, arrays, rest)
     if is_private(config):
         return AskRelease(_read_release(config, arrays), **rest)
-    task = config.get(_TASK)
     if task is None:
         dtype = _read_choice(config, _DTYPE, WIRE_DTYPES)
         return AskStatistics(

@@ -1,0 +1,52 @@
+"""A client's memory of the secure sum of a run, in Flower's state of the node."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from ..federation.disclosure import SitePolicy
+from ..federation.secure_respond import SecureGuard
+from ..federation.secure_sum.client_steps import ClientState
+from ..federation.secure_sum.terms import STATE, SecurePolicy
+
+
+class SecureMemory:
+    """The state of a secure sum between messages; it outlives processes."""
+
+    def __init__(self, state: RecordDict) -> None:
+        self._state = state
+
+    def read(self) -> ClientState | None:
+        """Return what is remembered, if a secure sum has begun in this run."""
+        record = self._state.get(STATE)
+        if not isinstance(record, ConfigRecord):
+            return None
+        fields: dict[str, Any] = dict(record)
+        return ClientState(**fields)
+
+    def write(self, state: ClientState) -> None:
+        """Remember the state in place of the one before."""
+        self._state[STATE] = ConfigRecord(asdict(state))
+
+
+def secure_guard(
+    state: RecordDict, own: SecurePolicy | None, site: Sequence[SitePolicy]
+) -> SecureGuard:
+    """Return a client in a secure sum, with the rules of its code and of its site."""
+    policies = [own or SecurePolicy()]
+    policies += [
+        SecurePolicy(max(each.min_sites, 2), each.identity, each.roster)
+        for each in site
+    ]
+    return SecureGuard(SecureMemory(state), tuple(policies))
+
+
+def forget_secure_sums(context: Context) -> None:
+    """Forget the secure sum of this run, because the client's rows are others now.
+
+    For simulations that give their clients new rows within one run. With the same rows
+    the difference of two sums could tell a single client.
+    """
+    context.state.pop(STATE, None)

@@ -1,0 +1,664 @@
+"""Secure sums over Flower: exact totals, lost clients, policies, refusals."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from fakes import InProcessGrid, fit, node_context
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from generators import pooled as stacked
+from secure_grids import (
+    TASKS,
+    after_answering,
+    integer_total,
+    lose,
+    lost,
+    same_bits,
+    secure_grid,
+    task_of,
+    with_array,
+)
+from sklearn.linear_model import Ridge
+
+from fedridge_flwr import (
+    DifferentialPrivacy,
+    FedRidge,
+    FedRidgeError,
+    IncompleteFitError,
+    LegacyFedRidge,
+    NotEnoughClientsError,
+    ProtocolError,
+    RandomFourierFeatures,
+    RidgeClient,
+    SecurePolicy,
+    SecureSum,
+    SitePolicy,
+    Standardize,
+    TableFormula,
+    ridge_client_app,
+)
+from fedridge_flwr.federation.secure_sum.server_steps import SecureSession
+from fedridge_flwr.federation.secure_sum.terms import STATE
+from fedridge_flwr.flower.secure_memory import SecureMemory, forget_secure_sums
+
+K, D = 8, 6
+
+
+def rows_of(k: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(k)
+    X = rng.normal(loc=k, size=(20 + 5 * k, D))
+    return X, X @ np.linspace(-1, 1, D) + rng.normal(size=len(X))
+
+
+def load_data(context: Any) -> Any:
+    return rows_of(int(context.node_config["partition-id"]))
+
+
+APP = ridge_client_app(load_data)
+
+
+def secure(**settings: Any) -> FedRidge:
+    return FedRidge(
+        settings.pop("alpha", 0.7),
+        secure=settings.pop("secure", SecureSum()),
+        min_available_nodes=settings.pop("nodes", K),
+        **settings,
+    )
+
+
+def run(faults: Any = None, app: ClientApp = APP, **settings: Any) -> FedRidge:
+    grid = secure_grid(app, settings.get("nodes", K), faults)
+    return fit(secure(**settings), grid)
+
+
+# ---- exact --------------------------------------------------------------------------
+
+
+def test_the_total_is_that_of_a_plain_run_bit_for_bit() -> None:
+    strategy = run()
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, range(K))))
+    plain = FedRidge(0.7, statistics="fixed", min_available_nodes=K)
+    fit(plain, InProcessGrid.of_app(APP, K))
+    assert (plain.model_.coef_ == strategy.model_.coef_).all()
+    assert plain.model_.intercept_ == strategy.model_.intercept_
+    pooled = Ridge(0.7, solver="svd").fit(*stacked([rows_of(k) for k in range(K)]))
+    np.testing.assert_allclose(strategy.model_.coef_, pooled.coef_, atol=1e-12)
+    assert len(strategy.report_.participants) == K
+    assert strategy.model_.n_clients_ == K
+    assert "secure sum" in str(strategy.report_)
+
+
+def test_and_so_are_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    totals = []
+    honest = SecureSession.total
+    monkeypatch.setattr(
+        SecureSession, "total", lambda self: totals.append(honest(self)) or totals[-1]
+    )
+    run()
+    expected = integer_total(map(rows_of, range(K)))
+    assert (totals[0][:-2] == expected.to_words()).all()
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("fault", [lost, after_answering])
+def test_clients_are_lost_in_any_exchange(task: str, fault: Any) -> None:
+    strategy = run(lose((2, 5), task, fault))
+    stays = task == TASKS[3]
+    left = [k for k in range(K) if stays or k not in (2, 5)]
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, left)))
+    assert len(strategy.report_.participants) == len(left)
+    assert set(strategy.report_.failures) == (set() if stays else {"1002", "1005"})
+
+
+@pytest.mark.parametrize("task", TASKS[1:])
+def test_too_many_are_lost(task: str) -> None:
+    grid = secure_grid(APP, K, lose((1, 2, 3), task))  # six of eight must stay
+    strategy = secure()
+    with pytest.raises(NotEnoughClientsError, match="nothing is released") as caught:
+        strategy.start(grid, timeout=60)
+    assert "client partition 2" in str(caught.value)
+    assert "ConnectionError('gone')" in str(caught.value)
+    with pytest.raises(AttributeError):
+        _ = strategy.statistics_
+
+
+def test_too_few_take_part() -> None:
+    with pytest.raises(NotEnoughClientsError, match="2 clients sent keys"):
+        run(nodes=2)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda array: array[:-1],
+        lambda array: array[:, :-1],
+        lambda array: array.astype(np.float64),
+        lambda array: array[:0],
+        lambda array: array.reshape(-1),
+        lambda array: np.zeros((2, 2, 2), np.uint8),
+    ],
+)
+def test_malformed_answers_are_lost_and_named(task: str, change: Any) -> None:
+    strategy = run(lose((4,), task, with_array(change)))
+    stays = task == TASKS[3]
+    left = [k for k in range(K) if stays or k != 4]
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, left)))
+    assert list(strategy.report_.failures) == ([] if stays else ["1004"])
+
+
+def test_a_public_key_that_nobody_can_use_is_named() -> None:
+    strategy = run(lose((4,), TASKS[0], with_array(np.zeros_like)))
+    assert "public key is not valid" in strategy.report_.failures["1004"]
+    assert len(strategy.report_.participants) == K - 1
+
+
+def test_a_box_that_cannot_be_opened_is_told_with_its_sender() -> None:
+    def spoilt(array: np.ndarray) -> np.ndarray:
+        found = array.copy()
+        found[1, 3] ^= 1  # in the box for client 1
+        return found
+
+    strategy = run(lose((4,), TASKS[1], with_array(spoilt)))
+    assert list(strategy.report_.failures) == ["1001"]
+    told = strategy.report_.failures["1001"]
+    assert told.startswith("the box of neighbour 5 (client 1004) cannot be opened")
+    left = [k for k in range(K) if k != 1]
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, left)))
+
+    def all_of_them(array: np.ndarray) -> np.ndarray:
+        return np.zeros_like(array)
+
+    with pytest.raises(NotEnoughClientsError, match=r"\(client partition 4\)"):
+        run(lose((4,), TASKS[1], with_array(all_of_them)))
+
+
+def test_wrong_shares_at_the_end_are_left_out() -> None:
+    strategy = run(lose((4,), TASKS[3], with_array(np.ones_like)))
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, range(K))))
+
+
+def test_masked_numbers_that_are_none_are_found_out() -> None:
+    """A client that does not keep to the protocol: the sum is refused, not wrong."""
+    with pytest.raises(ProtocolError, match="masks do not cancel"):
+        run(lose((4,), TASKS[2], with_array(np.ones_like)))
+
+
+def test_an_answer_of_another_exchange_is_no_answer() -> None:
+    def earlier(message: Message, answer: Any) -> Message:
+        reply = answer()
+        reply.content["config"]["kind"] = "secure-masked"
+        return reply
+
+    strategy = run(lose((4,), TASKS[1], earlier))
+    assert "not asked for" in strategy.report_.failures["1004"]
+
+
+def test_statistics_without_masks_are_refused() -> None:
+    def plain(message: Message, answer: Any) -> Message:
+        request = RecordDict({"config": ConfigRecord({"fedridge-protocol": 1})})
+        message.__dict__["_content"] = request
+        return APP(message, node_context(4, K))
+
+    strategy = run(lose((4,), TASKS[0], plain))
+    assert "not asked for" in strategy.report_.failures["1004"]
+
+
+def test_strict_ends_before_anything_is_unmasked() -> None:
+    grid = secure_grid(APP, K, lose((4,), TASKS[1]))
+    with pytest.raises(IncompleteFitError, match="MODEL OF 7 OF 8 CLIENTS"):
+        secure(strict=True).start(grid, timeout=60)
+    assert {task_of(message) for message in grid.sent} == set(TASKS[:2])
+
+
+def test_strict_takes_those_that_delivered() -> None:
+    strategy = run(lose((4,), TASKS[3]), strict=True)
+    assert len(strategy.report_.participants) == K
+
+
+def test_a_second_attempt_after_one_that_failed() -> None:
+    faults = lose((1, 2, 3), TASKS[2])
+    grid, strategy = secure_grid(APP, K, faults), secure()
+    with pytest.raises(NotEnoughClientsError):
+        strategy.start(grid, timeout=60)
+    faults.clear()
+    strategy.start(grid, timeout=60)
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, range(K))))
+
+
+# ---- what the server is told --------------------------------------------------------
+
+
+def test_nothing_but_masks_depends_on_the_rows() -> None:
+    """Counts, metrics and fields are the same whatever a client's rows are."""
+
+    def seen(scale: float, n_rows: int) -> list[Any]:
+        def load(context: Any) -> Any:
+            X, y = rows_of(int(context.node_config["partition-id"]))
+            return scale * X[:n_rows], scale * y[:n_rows]
+
+        told: list[Any] = []
+
+        def record(message: Message, answer: Any) -> Message:
+            reply = answer()
+            fields = dict(reply.content["config"])
+            arrays = reply.content["arrays"]
+            shapes = [(name, array.shape) for name, array in arrays.items()]
+            told.append((fields, dict(reply.content["metrics"]), shapes))
+            return reply
+
+        faults = {(0, task): record for task in TASKS}
+        run(faults, ridge_client_app(load))
+        return told
+
+    first, second = seen(1.0, 20), seen(3.0, 13)
+    assert first == second
+    assert [metrics for _, metrics, _ in first] == 4 * [{"num-examples": 1}]
+
+
+def test_two_sums_of_the_same_rows_share_no_byte_that_tells() -> None:
+    sent = []
+
+    def record(message: Message, answer: Any) -> Message:
+        reply = answer()
+        sent.append(reply.content["arrays"]["masked"].numpy())
+        return reply
+
+    for _ in range(2):
+        run({(0, TASKS[2]): record})
+    assert (sent[0] != sent[1]).all()
+
+
+# ---- a lying server -----------------------------------------------------------------
+
+
+def reply_to(app: ClientApp, context: Any, request: Any, kind: str = "train") -> str:
+    """Return what is wrong with a request, as a client says."""
+    InProcessGrid([])
+    content = RecordDict({"config": ConfigRecord({"fedridge-protocol": 1, **request})})
+    answer = app(Message(content, dst_node_id=1000, message_type=kind), context)
+    return str(answer.content["config"].get("error", ""))
+
+
+PLAIN: list[tuple[str, dict[str, Any]]] = [
+    ("train", {}),
+    ("train", {"statistics": "fixed"}),
+    ("train", {"fedridge-protocol": 3, "fedridge-task": "columns"}),
+    (
+        "train",
+        {"fedridge-protocol": 3, "fedridge-task": "opening", "mode": "refine"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "request_"), PLAIN)
+def test_a_client_with_a_policy_answers_secure_sums_only(
+    kind: str, request_: dict[str, Any]
+) -> None:
+    app = ridge_client_app(load_data, secure_policy=SecurePolicy())
+    assert "secure sums only" in reply_to(app, node_context(0, K), request_, kind)
+
+
+@pytest.mark.parametrize(("kind", "request_"), PLAIN)
+def test_after_a_secure_sum_there_is_no_plain_request(
+    kind: str, request_: dict[str, Any]
+) -> None:
+    grid = secure_grid(APP, K)
+    fit(secure(), grid)
+    context = grid.handlers[1000].context  # type: ignore[attr-defined]
+    assert "secure sums only" in reply_to(APP, context, request_, kind)
+    forget_secure_sums(context)
+    assert "secure sums only" not in reply_to(APP, context, request_, kind)
+
+
+def test_not_even_after_it_has_only_begun() -> None:
+    grid = secure_grid(APP, K, lose(range(K), TASKS[1]))
+    with pytest.raises(NotEnoughClientsError):
+        secure().start(grid, timeout=60)
+    context = grid.handlers[1000].context  # type: ignore[attr-defined]
+    assert "secure sums only" in reply_to(APP, context, {})
+
+
+def test_no_evaluation_and_no_losses_either() -> None:
+    grid = secure_grid(APP, K)
+    fit(secure(), grid)
+    evaluated = FedRidge(0.7, fraction_evaluate=1.0, min_available_nodes=K)
+    with pytest.raises(NotEnoughClientsError, match="secure sums only"):
+        evaluated.start(grid, timeout=60)
+    with pytest.raises(FedRidgeError, match="fraction_evaluate must be 0"):
+        secure(fraction_evaluate=0.5)
+
+
+def test_there_is_one_sum_for_each_run() -> None:
+    grid = secure_grid(APP, K)
+    fit(secure(), grid)
+    with pytest.raises(NotEnoughClientsError, match="only once"):
+        secure().start(grid, timeout=60)
+
+
+def test_other_columns_than_agreed_on_are_not_masked() -> None:
+    """The server says in exchange 3 another map than the terms are about."""
+
+    def lie(message: Message, answer: Any) -> Message:
+        config = message.content["config"]
+        assert isinstance(config, ConfigRecord)
+        config["feature-map"] = RandomFourierFeatures(9, gamma=0.1).to_json()
+        return answer()  # type: ignore[no-any-return]
+
+    strategy = run(lose((4,), TASKS[2], lie))
+    assert "other columns" in strategy.report_.failures["1004"]
+
+
+def test_a_client_counts_who_is_in_the_sum_itself() -> None:
+    """Whatever the server says: by the keys, and again when masks are taken off."""
+    strict = ridge_client_app(load_data, secure_policy=SecurePolicy(min_clients=K))
+    strategy = run(app=strict)
+    assert len(strategy.report_.participants) == K
+    with pytest.raises(NotEnoughClientsError, match="8 are needed"):
+        run(lose((4,), TASKS[2]), app=strict)
+    with pytest.raises(NotEnoughClientsError, match="takes part from 9"):
+        run(app=ridge_client_app(load_data, secure_policy=SecurePolicy(9)))
+
+
+def test_requests_that_are_no_requests() -> None:
+    context = node_context(0, K)
+    base = {"fedridge-protocol": 4}
+    for fields, words in (
+        ({"fedridge-task": "secure-keys"}, "secure-session"),
+        ({"fedridge-task": "secure-keys", "secure-session": b"short"}, "session"),
+        ({"fedridge-task": "secure-keys", "secure-session": "text"}, "session"),
+        ({"fedridge-task": "secure-shares", "secure-terms": b"x"}, "terms"),
+        ({"fedridge-task": "secure-shares"}, "terms"),
+        ({"fedridge-task": "secure-masked", "secure-session": bytes(16)}, "present"),
+        ({"fedridge-task": "secure-unmask", "secure-session": bytes(16)}, "delivered"),
+        (
+            {
+                "fedridge-task": "secure-unmask",
+                "secure-session": bytes(16),
+                "secure-delivered": b"\1\1\1",
+            },
+            "sent no keys",
+        ),
+        ({"fedridge-task": "secure-sum"}, "does not support"),
+    ):
+        assert words in reply_to(APP, context, {**base, **fields})
+    assert STATE not in context.state
+
+
+# ---- policies of sites --------------------------------------------------------------
+
+
+def with_site(**rules: Any) -> ClientApp:
+    return ridge_client_app(load_data, site_policy=SitePolicy(**rules))
+
+
+def test_a_site_can_insist_on_secure_sums() -> None:
+    app = with_site(require_secure_sums=True)
+    context = node_context(0, K)
+    assert reply_to(app, context, {}) == "declined by site policy."
+    strategy = run(app=app)
+    assert len(strategy.report_.participants) == K
+
+
+def test_a_site_counts_sites_whatever_the_server_says() -> None:
+    honest = with_site(min_sites=K)
+
+    def app(message: Message, context: Any) -> Message:
+        message.content["config"]["fedridge-sites"] = 99
+        return honest(message, context)
+
+    strategy = run(app=app)  # type: ignore[arg-type]
+    assert len(strategy.report_.participants) == K
+    with pytest.raises(NotEnoughClientsError, match="8 are needed"):
+        run(lose((4,), TASKS[2]), app=app)  # type: ignore[arg-type]
+    with pytest.raises(NotEnoughClientsError, match="takes part from 8"):
+        run(lose((4,), TASKS[0]), app=app)  # type: ignore[arg-type]
+
+
+def test_rules_about_rows_hold_in_secure_sums() -> None:
+    app = with_site(min_rows=30)  # clients 0 and 1 have fewer
+    strategy = run(app=app)
+    assert strategy.report_.failures == {
+        "1000": "declined by site policy.",
+        "1001": "declined by site policy.",
+    }
+    with pytest.raises(NotEnoughClientsError):
+        run(app=with_site(requests=["statistics"]))
+
+
+def test_an_upload_is_remembered(tmp_path: Path) -> None:
+    with pytest.raises(NotEnoughClientsError):  # all have one folder, and unlike rows
+        run(app=ridge_client_app(_one_row_less, site_policy=_remembering(tmp_path)))
+    assert any(tmp_path.iterdir())
+
+
+def _remembering(folder: Path) -> SitePolicy:
+    return SitePolicy(min_row_difference=5, state=folder)
+
+
+def _one_row_less(context: Any) -> Any:
+    X, y = rows_of(0)
+    k = int(context.node_config["partition-id"])
+    return np.delete(X, k, axis=0), np.delete(y, k)
+
+
+# ---- the roster ---------------------------------------------------------------------
+
+
+def identities(folder: Path, number: int) -> Any:
+    keys = [Ed25519PrivateKey.generate() for _ in range(number)]
+    public = [
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        for key in keys
+    ]
+    for k, key in enumerate(keys):
+        file = folder / f"site-{k}.pem"
+        file.write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
+    (folder / "roster.pem").write_bytes(b"".join(public))
+    for k in range(number):
+        rules = f'identity = "site-{k}.pem"\nroster = "roster.pem"\n'
+        rules += "require_secure_sums = true\nmin_sites = 3\n"
+        (folder / f"policy-{k}.toml").write_text(rules)
+    return keys
+
+
+def test_sites_with_a_roster_of_their_own(tmp_path: Path) -> None:
+    identities(tmp_path, K)
+    apps = [
+        ridge_client_app(
+            load_data, site_policy=SitePolicy.load(tmp_path / f"policy-{k}.toml")
+        )
+        for k in range(K)
+    ]
+
+    def app(message: Message, context: Any) -> Message:
+        return apps[int(context.node_config["partition-id"])](message, context)
+
+    strategy = run(app=app)  # type: ignore[arg-type]
+    assert len(strategy.report_.participants) == K
+
+    # A stranger among them: nobody takes part with it.
+    apps[3] = ridge_client_app(load_data)
+    with pytest.raises(NotEnoughClientsError, match="roster of this client"):
+        run(app=app)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+def test_keys_that_openssl_makes(tmp_path: Path) -> None:
+    """As the how-to says."""
+    for command in (
+        "openssl genpkey -algorithm ed25519 -out site.pem",
+        "openssl pkey -in site.pem -pubout -out site.pub",
+    ):
+        subprocess.run(command.split(), cwd=tmp_path, check=True)
+    (tmp_path / "roster.pem").write_bytes(2 * (tmp_path / "site.pub").read_bytes())
+    policy = SecurePolicy(
+        identity=tmp_path / "site.pem", roster=tmp_path / "roster.pem"
+    )
+    identity, roster = policy.read_keys()
+    assert identity is not None
+    assert roster == {identity.public_key().public_bytes_raw()}
+
+
+def test_policies_with_keys_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(FedRidgeError, match="roster needs identity"):
+        SitePolicy(roster=tmp_path / "roster.pem")
+    with pytest.raises(FedRidgeError, match="identity must be the path of a file"):
+        SitePolicy(identity=3)  # type: ignore[arg-type]
+    app = with_site(identity=tmp_path / "none.pem")
+    with pytest.raises(NotEnoughClientsError, match="declined by site policy"):
+        run(app=app)
+
+
+# ---- columns, weights, maps, formulas -----------------------------------------------
+
+
+def test_columns_in_another_order_are_rearranged_by_the_clients() -> None:
+    names = [f"x{j}" for j in range(D)]
+
+    def load(context: Any) -> Any:
+        k = int(context.node_config["partition-id"])
+        X, y = rows_of(k)
+        frame = pandas.DataFrame(X, columns=names)
+        return (frame[names[::-1]] if k == 2 else frame), pandas.Series(y, name="y")
+
+    app = ridge_client_app(load)
+    strategy = run(app=app)
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, range(K))))
+    assert strategy.report_.rearranged == ["1002"]
+    strategy = run(app=app, feature_names=names)
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, range(K))))
+    assert strategy.model_.feature_names_in_.tolist() == names
+
+
+def test_other_columns_are_named() -> None:
+    def load(context: Any) -> Any:
+        X, y = load_data(context)
+        return (X[:, :3] if context.node_config["partition-id"] == 1 else X), y
+
+    strategy = run(app=ridge_client_app(load))
+    assert "3 features against 6" in strategy.report_.failures["1001"]
+    left = [k for k in range(K) if k != 1]
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, left)))
+
+
+def test_weights_and_several_targets() -> None:
+    def rows(k: int) -> Any:
+        X, y = rows_of(k)
+        rng = np.random.default_rng(k)
+        return X, np.column_stack([y, y**2]), rng.uniform(0.5, 2.0, size=len(y))
+
+    def load(context: Any) -> Any:
+        return rows(int(context.node_config["partition-id"]))
+
+    strategy = run(app=ridge_client_app(load))
+    assert same_bits(strategy.statistics_, integer_total(map(rows, range(K))))
+    X, y, weight = (np.concatenate(p) for p in zip(*map(rows, range(K)), strict=True))
+    ridge = Ridge(0.7, solver="svd").fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(strategy.model_.coef_, ridge.coef_, atol=1e-9)
+
+
+def test_a_feature_map_without_data() -> None:
+    mapping = RandomFourierFeatures(20, gamma=0.1, seed=3)
+    strategy = run(feature_map=mapping)
+    plain = FedRidge(0.7, statistics="fixed", feature_map=mapping)
+    fit(plain, InProcessGrid.of_app(APP, K))
+    assert (plain.model_.coef_ == strategy.model_.coef_).all()
+
+
+def test_a_formula_whose_levels_are_known() -> None:
+    def load(context: Any) -> Any:
+        X, y = load_data(context)
+        sex = np.where(X[:, 1] > 0, "f", "m")
+        return pandas.DataFrame({"age": X[:, 0], "sex": sex, "bp": y})
+
+    formula = TableFormula("bp ~ age + C(sex)", levels={"sex": ["f", "m"]})
+    strategy = run(app=ridge_client_app(load), formula=formula)
+    plain = FedRidge(0.7, statistics="fixed", formula=formula)
+    fit(plain, InProcessGrid.of_app(ridge_client_app(load), K))
+    assert (plain.model_.coef_ == strategy.model_.coef_).all()
+    with pytest.raises(FedRidgeError, match="level"):
+        secure(formula="bp ~ age + C(sex)")
+
+
+def test_alpha_is_chosen_from_the_total() -> None:
+    strategy = run(cv="gcv")
+    plain = FedRidge(cv="gcv", statistics="fixed", min_available_nodes=K)
+    fit(plain, InProcessGrid.of_app(APP, K))
+    assert strategy.model_.alpha_ == plain.model_.alpha_
+    assert (strategy.model_.coef_ == plain.model_.coef_).all()
+    assert run(alphas=[0.1, 1.0]).selection_.method == "gcv"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cv": "server"}, 'use cv="gcv"'),
+        ({"cv": "clients"}, 'use cv="gcv"'),
+        ({"screen": "exclude"}, "compares single clients"),
+        ({"mode": "refine"}, 'mode="oneshot"'),
+        ({"mode": "cg"}, 'mode="oneshot"'),
+        ({"wire_dtype": "float32"}, "not exact"),
+        ({"feature_map": Standardize()}, "public knowledge"),
+        ({"secure": True}, "SecureSum"),
+        (
+            {"privacy": DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)},
+            'another trust than "secagg"',
+        ),
+    ],
+)
+def test_what_needs_single_clients_is_refused(
+    settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(FedRidgeError, match=words):
+        secure(**settings)
+
+
+# ---- the older API ------------------------------------------------------------------
+
+
+def test_the_older_api_refuses_and_says_what_to_use() -> None:
+    with pytest.raises(FedRidgeError, match=r"Use FedRidge\(secure"):
+        LegacyFedRidge(secure=SecureSum())
+    app = ClientApp(
+        client_fn=lambda context: RidgeClient(*load_data(context)).to_client()
+    )
+    with pytest.raises(NotEnoughClientsError, match="use ridge_client_app"):
+        run(app=app)
+
+
+# ---- state and log ------------------------------------------------------------------
+
+
+def test_the_state_is_made_of_records_of_flower() -> None:
+    grid = secure_grid(APP, K, lose(range(K), TASKS[2]))
+    with pytest.raises(NotEnoughClientsError):
+        secure().start(grid, timeout=60)
+    context = grid.handlers[1000].context  # type: ignore[attr-defined]
+    state = SecureMemory(context.state).read()
+    assert state is not None
+    assert state.mask_secret
+    assert isinstance(context.state[STATE], ConfigRecord)
+
+
+def test_the_log_says_what_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        run()
+    assert "a secure sum in four exchanges (experimental)" in caplog.text
