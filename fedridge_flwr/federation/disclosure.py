@@ -10,15 +10,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .._checks import check_flag, check_positive, check_whole, must_be
 from .._files import read_file
 from .._text import counted, quoted
 from ..data.local_table import RowOrigin
 from ..data.rows import Rows
-from ..errors import PolicyError, column_labels
-from .rare_values import rare_columns
+from ..errors import PolicyError
+from .rare_values import (
+    effective_number,
+    rare_levels,
+    rare_values,
+    rare_weights,
+)
 from .upload_history import UploadHistory, identities
 
 if TYPE_CHECKING:
@@ -354,7 +357,7 @@ no rule 'min_row'.
         """Yield why nothing is said of a table: its columns, its rows, its levels."""
         yield from self.reasons_by_columns(None, origin)
         yield from self._few_rows(n_rows)
-        yield from self._rare_levels(origin)
+        yield from rare_levels(origin, self.min_rows_per_level)
 
     def reasons_by_columns(
         self, rows: Rows | None, origin: RowOrigin | None = None
@@ -385,7 +388,7 @@ no rule 'min_row'.
         self, rows: Rows, mapped: Rows, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why rows are declined; `mapped` are the same after the feature map."""
-        n_rows, effective = rows.n_filled, _effective_number(rows)
+        n_rows, effective = rows.n_filled, effective_number(rows)
         yield from self._few_rows(n_rows)
         if n_rows >= self.min_rows > effective:
             yield (
@@ -398,49 +401,17 @@ no rule 'min_row'.
                 f"max_columns_per_row={ratio:g}, but there are {width} columns for "
                 f"{counted(n_rows, 'row')}"
             )
-        if self.min_rows_per_level > 1:
-            yield from self._rare_weights(rows)
-            yield from self._rare_levels(origin)
-            yield from self._rare_values(rows, "")
+        least = self.min_rows_per_level
+        if least > 1:
+            yield from rare_weights(rows, least)
+            yield from rare_levels(origin, least)
+            yield from rare_values(rows, least)
             if mapped is not rows:
-                yield from self._rare_values(mapped, " after the feature map")
+                yield from rare_values(mapped, least, " after the feature map")
 
     def _few_rows(self, n_rows: int) -> Iterator[str]:
         if n_rows < self.min_rows:
             yield f"min_rows={self.min_rows}, but there are {n_rows}"
-
-    def _rare_weights(self, rows: Rows) -> Iterator[str]:
-        if rows.weight is None:
-            return
-        counts = np.unique(rows.weight[rows.weight > 0], return_counts=True)[1]
-        others = int(counts.sum() - counts.max(initial=0))
-        if 0 < others < self.min_rows_per_level:
-            yield (
-                f"min_rows_per_level={self.min_rows_per_level}, but only "
-                f"{counted(others, 'row')} have another weight than the most common one"
-            )
-
-    def _rare_levels(self, origin: RowOrigin | None) -> Iterator[str]:
-        levels = None if origin is None else origin.levels
-        for name, counts in (levels or {}).items():
-            rarest = min((n for n in counts.values() if n), default=0)
-            if 0 < rarest < self.min_rows_per_level:
-                yield (
-                    f"min_rows_per_level={self.min_rows_per_level}, but {name!r} has a "
-                    f"level with only {counted(rarest, 'row')}"
-                )
-
-    def _rare_values(self, rows: Rows, when: str) -> Iterator[str]:
-        d, mapped = rows.n_features, bool(when)
-        for column, count in rare_columns(rows, self.min_rows_per_level).items():
-            part, place = ("X", column) if column < d else ("y", column - d)
-            known = rows.feature_names if part == "X" else rows.target_names
-            label = column_labels([place], None if mapped else known)
-            yield (
-                f"min_rows_per_level={self.min_rows_per_level}, but {label} of {part}"
-                f"{when} has only {counted(count, 'row')} with another value than its "
-                "most common one"
-            )
 
     def remember(self, rows: Rows | None, origin: RowOrigin | None = None) -> None:
         """Enter an upload, or decline it if it is too much like an earlier one.
@@ -468,15 +439,6 @@ def decline(reasons: Iterable[str]) -> None:
 
 _PATHS = {"state": "folder", "identity": "file", "roster": "file"}
 _WHOLE = ("min_rows", "min_rows_per_level", "min_sites", "min_row_difference")
-
-
-def _effective_number(rows: Rows) -> float:
-    """Return how many rows of equal weight would have as much variance."""
-    if rows.weight is None or rows.n_filled == 0:
-        return rows.n_filled
-    share = rows.weight / rows.weight.max()
-    # Rounding must not decide about equal weights.
-    return float(share.sum() ** 2 / (share @ share)) * (1.0 + 1e-9)
 
 
 def _refuse_unknown(rules: Mapping[str, Any]) -> None:

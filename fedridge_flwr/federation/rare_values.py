@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._text import counted
 from .._types import Array
+from ..data.local_table import RowOrigin
 from ..data.rows import Rows
+from ..errors import column_labels
 
 
 def rare_columns(rows: Rows, k: int) -> dict[int, int]:
@@ -93,3 +96,50 @@ def _count_others(block: Any, usual: Array) -> Any:
     same = np.bincount(columns[values == usual[columns]], minlength=width)
     zeros = height - np.bincount(columns, minlength=width)
     return height - same - np.where(usual == 0, zeros, 0)
+
+
+def rare_values(rows: Rows, least: int, when: str = "") -> Iterator[str]:
+    """Yield why rows are declined: columns with few rows of another value."""
+    for column, count in rare_columns(rows, least).items():
+        is_feature = column < rows.n_features
+        part, place = ("X", column) if is_feature else ("y", column - rows.n_features)
+        known = rows.feature_names if is_feature else rows.target_names
+        label = column_labels([place], None if when else known)
+        yield (
+            f"min_rows_per_level={least}, but {label} of {part}{when} has only "
+            f"{counted(count, 'row')} with another value than its most common one"
+        )
+
+
+def rare_levels(origin: RowOrigin | None, least: int) -> Iterator[str]:
+    """Yield why rows of a table are declined: categories with a rare level."""
+    levels = None if origin is None else origin.levels
+    for name, counts in (levels or {}).items():
+        rarest = min((n for n in counts.values() if n), default=0)
+        if 0 < rarest < least:
+            yield (
+                f"min_rows_per_level={least}, but {name!r} has a level with only "
+                f"{counted(rarest, 'row')}"
+            )
+
+
+def rare_weights(rows: Rows, least: int) -> Iterator[str]:
+    """Yield why rows are declined: few of them have a weight of their own."""
+    if rows.weight is None:
+        return
+    counts = np.unique(rows.weight[rows.weight > 0], return_counts=True)[1]
+    others = int(counts.sum() - counts.max(initial=0))
+    if 0 < others < least:
+        yield (
+            f"min_rows_per_level={least}, but only {counted(others, 'row')} have "
+            "another weight than the most common one"
+        )
+
+
+def effective_number(rows: Rows) -> float:
+    """Return how many rows of equal weight would have as much variance."""
+    if rows.weight is None or rows.n_filled == 0:
+        return rows.n_filled
+    share = rows.weight / rows.weight.max()
+    # Rounding must not decide about equal weights.
+    return float(share.sum() ** 2 / (share @ share)) * (1.0 + 1e-9)
