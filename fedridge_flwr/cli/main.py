@@ -222,17 +222,20 @@ def main() -> None:
     log = logging.getLogger("flwr")
     # A level would be set again when Flower is imported.
     log.addFilter(_is_error)
+    reason = ""
     try:
         app()
     except FedRidgeError as error:
-        print(f"fedridge: {error}", file=sys.stderr)
-        sys.exit(2)
+        reason = str(error)
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
-        print(f"fedridge: {place}{error.strerror or error}.", file=sys.stderr)
-        sys.exit(2)
+        reason = f"{place}{error.strerror or error}."
     finally:
         log.removeFilter(_is_error)
+    # Only here are the frames of the error gone, and with them files that are read.
+    if reason:
+        print(f"fedridge: {reason}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _is_error(told: logging.LogRecord) -> bool:

@@ -51,12 +51,13 @@ class TextReader:
         first = 0
         with Utf8Stream(self.path, self.format.encoding, self.format.delimiter) as file:
             try:
-                for block in self._open(pa, file, columns):
-                    yield [
-                        self._clean(pa, block.column(k), j, first)
-                        for k, j in enumerate(columns)
-                    ]
-                    first += block.num_rows
+                with self._open(pa, file, columns) as reader:
+                    for block in reader:
+                        yield [
+                            self._clean(pa, block.column(k), j, first)
+                            for k, j in enumerate(columns)
+                        ]
+                        first += block.num_rows
             except pa.ArrowInvalid as error:  # its text may have values of the data
                 raise self._error(str(error)) from None
 
