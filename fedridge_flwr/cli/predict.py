@@ -63,9 +63,12 @@ def predict_table(
 
 
 def prediction_names(model: RidgeModel) -> list[str]:
-    """Return the names of the new columns, one for each target."""
+    """Return the names of the new columns, one for each target or class."""
     n_targets = len(np.atleast_2d(model.coef_))
     known = None if model.targets is None else model.targets.known
+    if n_targets > 1 and hasattr(model, "classes_"):
+        name = "y" if known is None else known[0]
+        return [f"predicted_{name}_{label}" for label in model.classes_]
     if known is None:
         known = tuple(f"y{k}" for k in range(n_targets)) if n_targets > 1 else ("y",)
     return [f"predicted_{name}" for name in known]
@@ -84,7 +87,9 @@ def _predictions(model: RidgeModel, batch: Any, *, unknown_is_missing: bool) -> 
         X, kept = rows.X, rows.kept
     found = np.full((len(kept), len(np.atleast_2d(model.coef_))), np.nan)
     if kept.any():
-        found[kept] = model.predict(X).reshape(len(X), -1)
+        # Of classes, probabilities: labels may be texts.
+        predict = getattr(model, "predict_mean", model.predict)
+        found[kept] = predict(X).reshape(len(X), -1)
     return found
 
 

@@ -32,11 +32,13 @@ REQUESTS = (
     "feature_maps",
     "private",
     "table",
+    "families",
 )
 """What a server can ask for, as a policy calls it."""
 
-# A map that is not linear can be chosen so that statistics tell single rows.
-_USUAL = tuple(name for name in REQUESTS if name != "feature_maps")
+# A map that is not linear, or coefficients, can be chosen so that statistics tell
+# single rows.
+_USUAL = tuple(name for name in REQUESTS if name not in ("feature_maps", "families"))
 
 _NAMES = {
     "statistics": "statistics",
@@ -47,6 +49,8 @@ _NAMES = {
     "columns": "columns",
     "release": "private",
     "table": "table",
+    "outcome": "families",
+    "working": "families",
 }
 """The name of every task; a task that is not among them is never allowed."""
 
@@ -93,8 +97,9 @@ class SitePolicy:
     requests : collection of str
         What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
         several rounds), "columns" (means and variances), "feature_maps" (also functions
-        and arithmetic in a formula), "private",
-        "table" (names, types and levels). By default all but "feature_maps".
+        and arithmetic in a formula), "private", "table" (names, types and levels),
+        "families" (logistic and Poisson regression: the server chooses coefficients,
+        by which rows are weighted). By default all but "feature_maps" and "families".
     require_privacy : bool
         Answer private requests only.
     require_secure_sums : bool
@@ -338,13 +343,9 @@ no rule 'min_row'.
         self, rows: Rows, mapped: Rows, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why rows are declined; `mapped` are the same after the feature map."""
-        n_rows, effective = rows.n_filled, _effective_number(rows)
+        n_rows = rows.n_filled
         yield from self._few_rows(n_rows)
-        if n_rows >= self.min_rows > effective:
-            yield (
-                f"min_rows={self.min_rows}, but by their weights {n_rows} rows count "
-                f"as {effective:.3g}"
-            )
+        yield from self.reasons_by_weights(rows)
         width, ratio = mapped.n_features + mapped.n_targets, self.max_columns_per_row
         if ratio is not None and width > ratio * n_rows:
             yield (
@@ -357,6 +358,15 @@ no rule 'min_row'.
             yield from self._rare_values(rows, "")
             if mapped is not rows:
                 yield from self._rare_values(mapped, " after the feature map")
+
+    def reasons_by_weights(self, rows: Rows) -> Iterator[str]:
+        """Yield why weights are declined: a few rows outweigh all others."""
+        n_rows, effective = rows.n_filled, _effective_number(rows)
+        if n_rows >= self.min_rows > effective:
+            yield (
+                f"min_rows={self.min_rows}, but by their weights {n_rows} rows count "
+                f"as {effective:.3g}"
+            )
 
     def _few_rows(self, n_rows: int) -> Iterator[str]:
         if n_rows < self.min_rows:

@@ -13,6 +13,7 @@ from ..errors import IncompleteFitError
 from ..regression.diagnostics import spectrum
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
+from .family_fit import family_fit
 from .multiround_fit import multiround
 from .one_shot import one_shot
 from .private_fit import private_one_shot, private_refinement
@@ -32,6 +33,7 @@ _TOLD = (
     "standardize",
     "min_clients",
     "wire_dtype",
+    "family",
     "mode",
     "tol",
     "max_rounds",
@@ -47,6 +49,8 @@ def way_of_fitting(settings: FitSettings) -> Fit:
     if settings.privacy is not None:
         many = settings.privacy.rounds > 1
         return private_refinement(settings) if many else private_one_shot(settings)
+    if settings.family != "gaussian":
+        return family_fit(settings)
     return one_shot(settings) if settings.one_shot else multiround(settings)
 
 
@@ -278,7 +282,9 @@ class FitRun:
         settings, total = self.settings, result.gathered.total
         multiround = result.refinement is not None
         chosen_by_auto = settings.mode == "auto" and not settings.one_shot
-        if settings.selection is not None or not total.count or chosen_by_auto:
+        iterates = settings.family != "gaussian"
+        given = settings.selection is not None or chosen_by_auto or iterates
+        if given or not total.count:
             return []
         clients = len(result.gathered.answers.participants) - len(result.dropped)
         mode = settings.mode if multiround else "oneshot"

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
@@ -25,10 +27,12 @@ from .requests import (
     AskEvaluation,
     AskLosses,
     AskOpening,
+    AskOutcome,
     AskProduct,
     AskRelease,
     AskStatistics,
     AskTable,
+    AskWorking,
     Losses,
     Request,
 )
@@ -38,6 +42,12 @@ log = logging.getLogger("flwr")
 _NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
+)
+
+
+_NO_OFFSET = (
+    'rows with an offset are for a server with family="binomial" or "poisson": '
+    "return (X, y, sample_weight)."
 )
 
 
@@ -156,6 +166,12 @@ def respond(
         return _table(request, found, guards)
     X, y, weight, *more = found
     origin: RowOrigin | None = more[0] if more else None
+    if request.task in _FAMILY_TASKS:
+        from .family_respond import family_answer
+
+        return family_answer(request, (X, y, weight), origin, guards)
+    if origin is not None and origin.offset is not None:
+        raise DataError(_NO_OFFSET)
     if request.task == AskRelease.task:
         return _release(request, (X, y, weight), origin, guards)
     loaded = check_rows(X, y, weight)
@@ -176,22 +192,25 @@ def respond(
 def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
     """Return what a user's function returned as what a request is about.
 
-    Rows are (X, y) or (X, y, weights). Of a whole table the server's formula says what
-    is X and what is y.
+    Rows are (X, y), (X, y, weights) or (X, y, weights, offset). Of a whole table the
+    server's formula says what is X and what is y.
     """
     asks_table = request.task == AskTable.task
-    if isinstance(data, tuple | list) and len(data) in (2, 3):
+    if isinstance(data, tuple | list) and len(data) in (2, 3, 4):
         if asks_table or request.coding is not None:
             raise ProtocolError(_NO_TABLE)
-        X, y, *weight = data
-        return X, y, weight[0] if weight else None
+        X, y, *rest = data
+        weight, offset = (*rest, None, None)[:2]
+        if offset is None:
+            return X, y, weight
+        return X, y, weight, RowOrigin(offset=np.array(offset))
     table = as_local_table(data)
     if table is None:
         got = type(data).__name__
         got += f" of {len(data)}" if isinstance(data, tuple | list) else ""
         raise DataError(
-            f"{what} must be (X, y) or (X, y, sample_weight), or a whole table, got a "
-            f"{got}."
+            f"{what} must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, "
+            f"offset), or a whole table, got a {got}."
         )
     if asks_table:
         return table
@@ -201,6 +220,9 @@ def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
             'it wants: use FedRidge(formula="target ~ feature + ...").'
         )
     return table.coded(request.coding)
+
+
+_FAMILY_TASKS = (AskOutcome.task, AskWorking.task)
 
 
 def _table(request: Any, table: Any, guards: Guards) -> Answer:
@@ -225,7 +247,7 @@ def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
 
 
 def _statistics(request: AskStatistics, rows: Rows) -> Answer:
-    _check_width(rows)
+    check_width(rows)
     found = encode_rows(rows, request.wire_dtype)
     return Answer(found.kind, found.arrays, rows.n_rows, rows.schema, found.means_low)
 
@@ -240,7 +262,7 @@ def _opening(request: AskOpening, rows: Rows) -> Answer:
     if mode == "oneshot":
         return _statistics(AskStatistics(), rows)
     if mode == "refine":
-        _check_width(rows)
+        check_width(rows)
     opening = Opening.from_rows(rows, factor=mode == "refine")
     return Answer(request.task, opening.to_arrays(), rows.n_rows, rows.schema)
 
@@ -300,7 +322,7 @@ _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
 }
 
 
-def _check_width(rows: Rows) -> None:
+def check_width(rows: Rows) -> None:
     """Decline a feature map of the server's whose statistics would fill the memory."""
     if rows.feature_map is not None and rows.n_features > MOST_FEATURES:
         raise ProtocolError(

@@ -13,6 +13,7 @@ from ..errors import FedRidgeError, PrivacyError
 from ..features import FeatureMap
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas, check_alphas
+from ..regression.families import FAMILY_NAMES
 from ..regression.model import RidgeModel
 from ..statistics.float32 import WIRE_DTYPES
 from .requests import MODES, Limits
@@ -22,6 +23,9 @@ _SMALLEST_TOL = 1e-15
 
 MORE_AGREEMENTS = 3
 """How often a feature map is made again because clients have gone."""
+
+FAMILY_ROUNDS = 25
+"""Rounds after the first in which a likelihood is maximised, at most."""
 
 SCREENED_BYTES = 32 << 20
 """Statistics of clients kept together to look at their leverage, at most."""
@@ -52,6 +56,7 @@ class FitSettings:
     unnamed: str = "refuse"
     strict: bool = False
     formula: TableFormula | None = None
+    family: str = "gaussian"
 
     selection: str | None = field(init=False)
     """How alpha is chosen: "clients", "server", "gcv", with privacy "noise", or not."""
@@ -105,7 +110,10 @@ class FitSettings:
             check_choice("cv", self.cv, ("clients", "server", "gcv"))
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
+        check_choice("family", self.family, FAMILY_NAMES)
         self._derive()
+        if self.family != "gaussian":
+            check_family_settings(self)
         if self.mode != "oneshot":
             check_rounds_settings(self)
         if self.one_standard_error and self.selection in (None, "gcv"):
@@ -129,6 +137,8 @@ class FitSettings:
         one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         rounds = 1 if one_shot else self.max_rounds
+        iterates = self.family != "gaussian"
+        rounds += min(self.max_rounds, FAMILY_ROUNDS) if iterates else 0
         agrees = needs_data or self.formula is not None
         rounds += needs_data + (self.formula is not None)
         rounds += MORE_AGREEMENTS if agrees else 0
@@ -146,7 +156,7 @@ class FitSettings:
             else Schema.of(len(names), feature_names=names),
             "screens": screens,
             "excludes": excludes,
-            "keeps_parts": excludes or choice in ("clients", "server"),
+            "keeps_parts": excludes or iterates or choice in ("clients", "server"),
             "keep_bytes": SCREENED_BYTES if screens else 0,
             "accepts_plain": not any([*options.values(), choice]),
         }
@@ -198,6 +208,31 @@ def check_rounds_settings(settings: FitSettings) -> None:
         raise FedRidgeError(
             f'wire_dtype="{settings.wire_dtype}" is for mode="oneshot"; mode="{mode}" '
             "sends vectors of float64, and all else as small as it may be."
+        )
+
+
+def check_family_settings(settings: FitSettings) -> None:
+    """Refuse what a likelihood that is maximised in rounds does not go with."""
+    what = f'family="{settings.family}"'
+    if settings.privacy is not None:
+        raise PrivacyError(
+            f"{what} is not available with privacy: every round would be a release of "
+            'its own about the same rows. Use family="gaussian" on 0 and 1.'
+        )
+    if settings.mode not in ("oneshot", "auto"):
+        raise FedRidgeError(
+            f'{what} has rounds of its own, each with all statistics: mode="'
+            f'{settings.mode}" is for family="gaussian".'
+        )
+    if settings.wire_dtype != "float64":
+        raise FedRidgeError(
+            f"{what} sends float64: rounding to {settings.wire_dtype} would move where "
+            "the rounds end."
+        )
+    if settings.selection is not None:
+        raise FedRidgeError(
+            f"alpha is not chosen with {what} yet: give alpha, and compare the deviance "
+            "of fits on rows that were held out."
         )
 
 

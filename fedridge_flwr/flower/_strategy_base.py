@@ -24,6 +24,8 @@ from ..federation.settings import FitSettings
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.evaluation import ErrorMoments, Evaluation, pool
+from ..regression.family_inference import FamilyInference
+from ..regression.family_model import FamilyModel
 from ..regression.inference import Inference, infer
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Statistics
@@ -174,13 +176,16 @@ class StrategyBase:
         return {self._names.of(client): parts[client] for client in wanted}
 
     @property
-    def inference_(self) -> Inference:
+    def inference_(self) -> Inference | FamilyInference:
         """Standard errors, tests and intervals of the model.
 
         Other kinds of standard errors are `infer` of `statistics_`, with ``parts`` from
         `client_statistics_`.
         """
-        model, total = self.model_, cast("Statistics", self.statistics_)
+        model = self.model_
+        if isinstance(model, FamilyModel):
+            return model.inference()
+        total = cast("Statistics", self.statistics_)
         if total.form != "full":
             raise AttributeError(
                 "there is no inference_: standard errors need full statistics without "
@@ -204,6 +209,12 @@ class StrategyBase:
                 "clients' rows are a further release about them. Evaluate on rows that "
                 "are public, or the server's own: start(grid, evaluate_fn=f), "
                 "f(server_round, arrays)."
+            )
+        if settings.family != "gaussian" and fraction_evaluate > 0:
+            raise FedRidgeError(
+                f'fraction_evaluate must be 0 with family="{settings.family}": clients '
+                "evaluate squared errors. Evaluate on rows of the server's own: "
+                "start(grid, evaluate_fn=f), f(server_round, arrays)."
             )
         self._settings = settings
         self._new_fit()
@@ -335,6 +346,8 @@ class StrategyBase:
             )
         mapped = settings.map_needs_data
         first = ", after a small round for the feature map" if mapped else ""
+        if settings.family != "gaussian":
+            return f"{settings.family}, at most {settings.rounds} rounds{first}"
         if settings.one_shot:
             return f"one round{first}"
         return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"

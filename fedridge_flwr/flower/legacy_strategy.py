@@ -99,7 +99,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    wire_dtype, max_bytes, screen, unnamed, strict, formula
+    wire_dtype, max_bytes, screen, unnamed, strict, formula, family
         As in `fedridge_flwr.FedRidge`.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
@@ -138,8 +138,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
     for these:
 
     - Private rounds: as many as the privacy has.
-    - The modes of several rounds end by themselves, after `max_rounds` at the latest.
-      Give ``ServerConfig`` as many, or there may be no model.
+    - The modes of several rounds end by themselves, after `max_rounds` at the latest,
+      and families after 26. Give ``ServerConfig`` as many, or there may be no model.
     - A map that needs data takes one round more, up to four if clients go away.
 
     With ``cv="clients"`` alpha is chosen in the evaluate round, whose result the older
@@ -195,6 +195,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         *,
         fit_intercept: bool = True,
         standardize: bool = False,
+        family: str = "gaussian",
         fraction_fit: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_fit_clients: int | None = None,

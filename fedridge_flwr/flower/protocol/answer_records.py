@@ -22,17 +22,21 @@ from ...federation.requests import (
     AskEvaluation,
     AskLosses,
     AskOpening,
+    AskOutcome,
     AskProduct,
     AskRelease,
     AskStatistics,
     AskTable,
+    AskWorking,
     Losses,
     Request,
 )
 from ...multiround import Opening
 from ...privacy.noisy_statistics import PrivateStatistics
 from ...regression.evaluation import ErrorMoments, Evaluation
+from ...regression.working import WorkingStatistics, read_working
 from ...statistics.encoding import KINDS, decode
+from ...statistics.outcome import OutcomeStatistics
 from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
@@ -280,12 +284,37 @@ def _read_table(
     return TableProfile.from_array(arrays[0])
 
 
+def _read_outcome(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> OutcomeStatistics:
+    if request.task != AskOutcome.task:
+        raise ProtocolError("sent the outcome of its rows, which was not asked for.")
+    classes = request.family == "binomial"
+    return OutcomeStatistics.from_arrays(arrays, schema, count, classes=classes)
+
+
+def _read_working(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> list[WorkingStatistics]:
+    """Return what was sent; whether it fits the first round is checked later."""
+    if request.task != AskWorking.task:
+        raise ProtocolError("sent working statistics, which were not asked for.")
+    n_points, expected = request.points.coef.shape
+    if schema.n_features != expected:
+        raise ProtocolError(
+            f"has {schema.n_features} features now, where it had {expected}."
+        )
+    return read_working(arrays, schema, count, n_points)
+
+
 _READERS: dict[str, Any] = {
     AskTable.task: _read_table,
     "private": _read_release,
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,
+    AskOutcome.task: _read_outcome,
+    AskWorking.task: _read_working,
 }
 
 

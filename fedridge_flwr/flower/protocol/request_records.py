@@ -19,7 +19,8 @@ from ..._files import strict_json
 from ..._types import Array
 from ...data.coding import Coding
 from ...data.formula import TableFormula
-from ...errors import PrivacyError, ProtocolError
+from ...data.labels import read_labels, write_labels
+from ...errors import PrivacyError, ProtocolError, StatisticsError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
@@ -27,16 +28,20 @@ from ...federation.requests import (
     AskEvaluation,
     AskLosses,
     AskOpening,
+    AskOutcome,
     AskProduct,
     AskRelease,
     AskStatistics,
     AskTable,
+    AskWorking,
     Limits,
     Request,
 )
 from ...privacy.curator import ReleaseRequest
 from ...privacy.mechanism import PREFIX, DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
+from ...regression.families import FAMILIES
+from ...regression.working import Points
 from ...statistics.float32 import WIRE_DTYPES
 from ..error_text import one_line
 from .array_records import (
@@ -76,8 +81,13 @@ _DTYPE, _MODE, _BYTES, _FEATURES = "wire-dtype", "mode", "max-bytes", "max-featu
 _BY_ROWS = "auto-by-rows"
 _RELEASE, _INTERCEPT = "release-id", "release-intercept"
 _ROUND, _CLIP = "release-round", "release-clip"
+_FAMILY, _LABELS = "family", "labels"
 _LARGEST = 1e200
 _LARGEST_COEF = 1e100
+_UNSUPPORTED = (
+    "the server asks for something that this client does not support: install the same "
+    "fedridge-flwr on both sides."
+)
 _NO_ARRAYS = Parameters(tensors=[], tensor_type="numpy.ndarray")
 
 
@@ -124,6 +134,22 @@ def _write_product(request: AskProduct) -> Any:
     return fields, {"vectors": np.ascontiguousarray(request.vectors)}
 
 
+def _write_outcome(request: AskOutcome) -> Any:
+    fields = {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task}
+    return {**fields, _FAMILY: request.family}, {}
+
+
+def _write_working(request: AskWorking) -> Any:
+    fields = {
+        PROTOCOL_KEY: ROUNDS_PROTOCOL,
+        _TASK: request.task,
+        _FAMILY: request.family,
+    }
+    if request.labels:
+        fields[_LABELS] = write_labels(request.labels)
+    return fields, request.points.to_arrays()
+
+
 def _write_release(request: AskRelease) -> Any:
     release = request.release
     coef = release.question.coef
@@ -152,6 +178,8 @@ _WRITERS: dict[str, Any] = {
     AskColumns.task: _write_columns,
     AskOpening.task: _write_opening,
     AskProduct.task: _write_product,
+    AskOutcome.task: _write_outcome,
+    AskWorking.task: _write_working,
     AskRelease.task: _write_release,
     AskEvaluation.task: _write_evaluation,
     AskLosses.task: _write_losses,
@@ -263,11 +291,10 @@ def read_request(
         return AskColumns(**rest)
     if task == AskProduct.task:
         return AskProduct(_read_vectors(arrays), **rest)
+    if config.get(_FAMILY) in FAMILIES:
+        return _read_family(config, arrays, rest)
     if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
-        raise ProtocolError(
-            "the server asks for something that this client does not support: install "
-            "the same fedridge-flwr on both sides."
-        )
+        raise ProtocolError(_UNSUPPORTED)
     mode = str(config[_MODE])
     if mode != "auto":
         return AskOpening(mode, Limits(), **rest)
@@ -276,6 +303,24 @@ def read_request(
         raise ProtocolError("the request does not say where auto ends.")
     limits.append(config.get(_BY_ROWS) is True)
     return AskOpening(mode, Limits(*limits), **rest)
+
+
+def _read_family(
+    config: Mapping[str, Any], arrays: Sequence[NDArray[Any]], rest: dict[str, Any]
+) -> Request:
+    family, task = str(config[_FAMILY]), config.get(_TASK)
+    if task == AskOutcome.task:
+        return AskOutcome(family, **rest)
+    if task != AskWorking.task:
+        raise ProtocolError(_UNSUPPORTED)
+    points = Points.from_arrays(arrays)
+    if family != "binomial":
+        return AskWorking(family, (), points, **rest)
+    try:
+        labels = read_labels(config.get(_LABELS))
+    except StatisticsError as error:
+        raise ProtocolError(str(error)) from None
+    return AskWorking(family, labels, points, **rest)
 
 
 def _read_formula(config: Mapping[str, Any]) -> TableFormula:
