@@ -14,6 +14,7 @@ from ..features import FeatureMap
 from ..federation.requests import MODES
 from ..federation.screening.outliers import SCREENS
 from ..privacy import DifferentialPrivacy
+from ..regression.families import FAMILY_NAMES
 from ..statistics.float32 import WIRE_DTYPES
 
 _SMALLEST = {"d": 1, "n": 1, "privacy_rounds": 1}
@@ -23,6 +24,7 @@ _CHOICES = {
     "cv": ("server", "clients", "gcv", "noise", ""),
     "wire_dtype": WIRE_DTYPES,
     "mode": MODES,
+    "family": FAMILY_NAMES,
     "screen": SCREENS,
     "missing": MISSING,
 }
@@ -44,6 +46,7 @@ class AppSettings:
     client_column: str = ""
     table: str = ""
     alpha: float = 1.0
+    family: str = "gaussian"
     alphas: str = ""
     cv: str = ""
     wire_dtype: str = "float64"
@@ -69,6 +72,7 @@ class AppSettings:
         """Return the settings of `FedRidge`."""
         return {
             "alpha": self.alpha,
+            "family": self.family,
             "alphas": self.candidates(),
             "cv": self.cv or None,
             "standardize": self.standardize,
@@ -158,6 +162,11 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         raise FedRidgeError(
             "run-config compare-rounds must be 0 with tables: their rows are at the "
             "clients only, and the app's FedAvg knows its own data sets."
+        )
+    if settings.table_formula() is None and settings.family != "gaussian":
+        raise FedRidgeError(
+            f'run-config family="{settings.family}" needs tables: give a formula, or a '
+            "target. The app's own data sets are compared with ridge regression."
         )
     if settings.mapping() is not None and settings.compare_rounds:
         raise FedRidgeError(

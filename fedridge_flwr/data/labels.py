@@ -33,7 +33,8 @@ def labels_of(y: Any) -> tuple[Label, ...]:
         )
     if not all(_is_short(label) for label in found if isinstance(label, str)):
         raise DataError(
-            f"labels in y must be printable texts of at most {LONGEST_LABEL} characters."
+            "labels in y must be printable texts of at most "
+            f"{LONGEST_LABEL} characters."
         )
     return found
 
@@ -160,7 +161,7 @@ def _flat(y: Any) -> NDArray[Any]:
     if missing:
         raise DataError(
             f"y has {counted(missing, 'value')} that are missing, not finite or of "
-            f"another kind than the other labels ({len(array)} rows). Remove those rows "
-            "before the fit."
+            f"another kind than the other labels ({len(array)} rows). Remove those "
+            "rows before the fit."
         )
     return numbers

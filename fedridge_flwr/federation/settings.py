@@ -231,8 +231,8 @@ def check_family_settings(settings: FitSettings) -> None:
         )
     if settings.selection is not None:
         raise FedRidgeError(
-            f"alpha is not chosen with {what} yet: give alpha, and compare the deviance "
-            "of fits on rows that were held out."
+            f"alpha is not chosen with {what}: give alpha, and compare the deviance of "
+            "fits on rows that were held out."
         )
 
 

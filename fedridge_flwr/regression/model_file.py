@@ -92,7 +92,9 @@ def read_model(path: Path, build: Callable[..., RidgeModel]) -> RidgeModel:
         ) from error
     known = isinstance(content, dict) and content.get("format")
     if known == _FAMILY_FORMAT:
-        from .family_model import FamilyModel as build
+        from .family_model import FamilyModel
+
+        build = FamilyModel
     elif known != _FORMAT:
         raise FedRidgeError(f"{path} is not a model written by RidgeModel.save.")
     version = content.get("version")

@@ -1,8 +1,8 @@
 """`WorkingStatistics`: what one Newton step needs to know of a client's rows.
 
 At coefficients w and an intercept b, the rows have working weights v and residuals
-r = (y - mu) / v. Their statistics are those of [X r] with the weights v: co-moments of X
-are the Hessian, those of X with r the gradient. All of it adds up over clients.
+r = (y - mu) / v. Their statistics are those of [X r] with the weights v: co-moments of
+X are the Hessian, those of X with r the gradient. All of it adds up over clients.
 """
 
 from __future__ import annotations
