@@ -1,25 +1,36 @@
 """Logistic and Poisson regression: Newton's method, one step in every round.
 
 The first round brings the statistics of X with the outcome, and the labels. From then
-on every round asks for working statistics at the coefficients so far. The answer is
-exact for the clients that stay until the end: one that drops out, or whose answer
-cannot be right, is taken out with all it sent, and the others go on from where they
-are.
+on every round asks for working statistics at the coefficients so far; the fits of all
+classes, of all candidates for alpha and without each client advance together. The
+answer is exact for the clients that stay until the end: one that drops out, or whose
+answer cannot be right, is taken out with all it sent, and the others go on from where
+they are.
 """
 
 import warnings
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from .._text import counted
+from .._text import counted, human_bytes
 from .._types import Array
-from ..errors import DataError, NotConvergedWarning, NotEnoughClientsError
+from ..errors import (
+    DataError,
+    FedRidgeError,
+    NotConvergedWarning,
+    NotEnoughClientsError,
+)
+from ..linalg.packed import packed_length
+from ..regression.alpha_grid import auto_alphas, check_alphas
+from ..regression.alpha_selection import AlphaSelection, warn_edge
 from ..regression.families import FAMILIES
 from ..regression.family_inference import covariance_of
 from ..regression.family_model import FamilyModel
-from ..regression.newton import NewtonFit, Start, column_scales
+from ..regression.newton import NewtonFit, Point, Start, column_scales
 from ..regression.working import (
+    MOST_POINTS,
     Points,
     WorkingStatistics,
     is_convex,
@@ -32,7 +43,7 @@ from .gather import STILL_IN_MAP, Gathered, gather
 from .reporting.rounds import Refinement
 from .requests import AskOutcome, AskWorking
 from .round import Fit, FitResult, Round
-from .settings import FAMILY_ROUNDS, FitSettings
+from .settings import FAMILY_ROUNDS, FitSettings, is_auto
 
 TOL = 1e-10
 """Expected relative change of the deviance at which the rounds end."""
@@ -65,9 +76,12 @@ def family_fit(settings: FitSettings) -> Fit:
         tol=TOL,
         converged=fit.done,
     )
+    selection = fit.selection()
+    model = fit.model(settings.alpha) if selection is None else selection.model
     return FitResult(
-        gathered.on_raw_columns(fit.model()),
+        gathered.on_raw_columns(model),
         gathered,
+        selection=selection,
         dropped=fit.dropped,
         repeated=repeated,
         refinement=refinement,
@@ -75,80 +89,130 @@ def family_fit(settings: FitSettings) -> Fit:
     )
 
 
+class Problem(NamedTuple):
+    """One fit: which class against the others, which penalty, and without whom."""
+
+    place: int
+    alpha: float
+    without: str | None = None
+
+
 class _Maximising:
-    """The fits of all classes, which advance together, and who is still there."""
+    """All fits, which advance together, and the clients that are still there."""
 
     def __init__(self, settings: FitSettings, gathered: Gathered) -> None:
         self._settings, self._gathered = settings, gathered
         self.family = FAMILIES[settings.family]
         self.dropped: dict[str, str] = {}
         self.changes = [np.inf]
-        outcomes: Outcomes = gathered.total
-        self.labels, self.has_offset = outcomes.labels, outcomes.has_offset
-        self._sums: dict[str, Array] = {}
         self.members: dict[str, SufficientStatistics] = {}
-        for client in gathered.answers.participants:
-            part = gathered.answers.parts[client]
-            coded = outcomes.coded(part)
-            if coded is None:
-                kinds = ("numbers", "texts") if outcomes.texts else ("texts", "numbers")
-                reason = "its labels are {}, those of most others {}".format(*kinds)
-                gathered.answers.reject(client, reason)
-                continue
-            self.members[client], self._sums[client] = coded, part.sums
-        self._entropy = {client: float(sums[0]) for client, sums in self._sums.items()}
+        self._sums: dict[str, Array] = {}
+        self._take_outcomes(gathered.total)
         # Of two labels, the second is the one that counts as 1.
-        places = [1] if len(self.labels) == 2 else range(len(self.labels) or 1)
+        self._places = [1] if len(self.labels) == 2 else range(len(self.labels) or 1)
+        self._totals: dict[str | None, SufficientStatistics] = {}
         self._check_enough()
-        self._add_up()
-        self.centre = np.zeros(self.total.n_features)
+        total = self._total(None)
+        self.centre = np.zeros(total.n_features)
         if settings.fit_intercept:
-            self.centre = self.total.feature_means.copy()
-        self._last: dict[int, tuple[Array, dict[str, WorkingStatistics]]] = {}
-        self.fits = {place: self._begin(place) for place in places}
+            self.centre = total.feature_means.copy()
+        self._last: dict[Problem, tuple[Array, dict[str, WorkingStatistics]]] = {}
+        self.alphas = self._candidates()
+        problems = self._problems()
+        self._bytes = 8 * len(problems) * packed_length(total.n_features, 1)
+        self._refuse_too_many(problems)
+        self.fits = {problem: self._begin(problem) for problem in problems}
 
-    def _begin(self, place: int) -> NewtonFit:
+    def _take_outcomes(self, outcomes: Outcomes) -> None:
+        """Bring the first answers into the columns that all agree on."""
+        self.labels, self.has_offset = outcomes.labels, outcomes.has_offset
+        answers = self._gathered.answers
+        for client in answers.participants:
+            part = answers.parts[client]
+            coded = outcomes.coded(part)
+            if coded is not None:
+                self.members[client], self._sums[client] = coded, part.sums
+                continue
+            kinds = ("numbers", "texts") if outcomes.texts else ("texts", "numbers")
+            reason = "its labels are {}, those of most others {}".format(*kinds)
+            answers.reject(client, reason)
+
+    # ---- what to fit --------------------------------------------------------------
+
+    def _candidates(self) -> Array:
         settings = self._settings
-        column = self._column(place)
-        start = self._start(place)
-        self._refuse_constant(start, place)
+        if settings.selection is None:
+            return np.array([settings.alpha])
+        alphas = settings.alphas
+        if alphas is not None and not is_auto(alphas):
+            return check_alphas(alphas)
+        # The Hessian is that of ridge regression times the variance of y.
+        start = self._start(Problem(self._places[0], 0.0))
+        slope = self.family.variance(start.mean)
+        return slope * auto_alphas(start.total, **settings.options)[::3]
+
+    def _problems(self) -> list[Problem]:
+        leaves_out = self._settings.selection == "clients"
+        without = [None, *(self.members if leaves_out else ())]
+        return [
+            Problem(place, float(alpha), client)
+            for place in self._places
+            for alpha in self.alphas
+            for client in without
+        ]
+
+    def _refuse_too_many(self, problems: list[Problem]) -> None:
+        most, settings = self._settings.max_bytes, self._settings
+        if settings.selection is not None and len(self.members) < 2:
+            raise NotEnoughClientsError(
+                "alpha is chosen by leaving one client out in turn, and there is only "
+                "one: give alpha."
+            )
+        if len(problems) > 1 and (self._bytes > most or len(problems) > MOST_POINTS):
+            remedy = "give fewer alphas, or raise max_bytes"
+            if settings.selection == "clients":
+                remedy += ', or use cv="server", which needs one fit for each alpha'
+            raise FedRidgeError(
+                f"{len(problems)} fits advance together, so that every client would "
+                f"send {human_bytes(self._bytes)} in each round, more than max_bytes="
+                f"{human_bytes(most)}: {remedy}."
+            )
+
+    def _begin(self, problem: Problem) -> NewtonFit:
+        settings, start = self._settings, self._start(problem)
+        self._refuse_constant(start, problem)
         fit = NewtonFit(
             self.family,
-            settings.alpha,
+            problem.alpha,
             settings.fit_intercept,
             settings.standardize,
             self.centre,
         )
         parts = {
-            client: Start(part, column, self.has_offset, self._entropy[client])
+            client: Start(part, start.place, self.has_offset, self._sums[client][0])
             for client, part in self.members.items()
+            if client != problem.without
         }
         with self._gathered.naming_suspects():
             known = fit.begin(start, parts)
-        if known:
-            level = self._at_constant(fit)
-            self._last[place] = level, known
+        if fit.accepted is not None:
+            self._last[problem] = _vector(fit.accepted), known
         return fit
 
-    def _at_constant(self, fit: NewtonFit) -> Array:
-        """Return where a fit set out from."""
-        before = fit.accepted
-        zero = np.zeros_like(self.centre)
-        return np.append(0.0 if before is None else before.intercept, zero)
+    def _start(self, problem: Problem) -> Start:
+        """Return what the first round says of the clients of a fit."""
+        column = 0 if len(self.labels) == 2 else problem.place
+        inside = (c for c in self.members if c != problem.without)
+        entropy = sum(float(self._sums[client][0]) for client in inside)
+        total = self._total(problem.without)
+        return Start(total, column, self.has_offset, entropy)
 
-    def _column(self, place: int) -> int:
-        """Return where a class is among the targets; of two, one has a column."""
-        return 0 if len(self.labels) == 2 else place
-
-    def _start(self, place: int) -> Start:
-        """Return what the first round says of one class at all members."""
-        entropy = sum(self._entropy[client] for client in self.members)
-        return Start(self.total, self._column(place), self.has_offset, entropy)
-
-    def _add_up(self) -> None:
-        """Add up what the members sent in the first round."""
-        first, *others = self.members.values()
-        self.total = sum(others, start=first)
+    def _total(self, without: str | None) -> SufficientStatistics:
+        """Return the statistics of all members but one, added up once."""
+        if without not in self._totals:
+            parts = [part for c, part in self.members.items() if c != without]
+            self._totals[without] = sum(parts[1:], start=parts[0])
+        return self._totals[without]
 
     # ---- rounds -------------------------------------------------------------------
 
@@ -158,16 +222,20 @@ class _Maximising:
         return all(fit.done for fit in self.fits.values())
 
     @property
-    def _open(self) -> dict[int, NewtonFit]:
-        return {place: fit for place, fit in self.fits.items() if not fit.done}
+    def _open(self) -> dict[Problem, NewtonFit]:
+        return {problem: fit for problem, fit in self.fits.items() if not fit.done}
 
     @property
     def progress(self) -> str:
         """How far the fit has come, for the log."""
         where = f"{self.family.name}: round {self._gathered.rounds}"
+        if len(self.fits) > 1:
+            open_ones = f"{len(self._open)} of {len(self.fits)} fits go on"
+            where += f", {open_ones} (at most {human_bytes(self._bytes)} per client)"
         if not np.isfinite(self.changes[-1]):
             return where
-        deviance = sum(fit.deviance() for fit in self.fits.values())
+        whole = [fit for problem, fit in self.fits.items() if problem.without is None]
+        deviance = min(fit.deviance() for fit in whole)
         return (
             f"{where}, deviance {deviance:.6g}, expected change "
             f"{self.changes[-1]:.1e} (until {TOL:g})"
@@ -179,16 +247,16 @@ class _Maximising:
         points = Points(
             np.array([fit.point.coef for fit in fits.values()]),
             np.array([fit.point.intercept for fit in fits.values()]),
-            np.array(list(fits), dtype=np.int64),
+            np.array([problem.place for problem in fits], dtype=np.int64),
             self.centre,
         )
         return AskWorking(self.family.name, self.labels, points)
 
     def take(self, answers: Answers) -> None:
         """Take one round in; a member whose answer cannot be right is dropped."""
-        fits = self._open
+        asked = self._open
         found = {
-            client: dict(zip(fits, parts, strict=True))
+            client: dict(zip(asked, parts, strict=True))
             for client, parts in answers.parts.items()
             if client in self.members
         }
@@ -198,33 +266,31 @@ class _Maximising:
                 answers.reject(client, reason)
                 del found[client]
         self._drop([c for c in self.members if c not in found], answers.failures)
-        for place, fit in fits.items():
+        scales = column_scales(self._total(None))
+        for problem in (p for p in asked if p in self.fits):
+            fit = self.fits[problem]
             # In one order, whoever answered first: sums are then the same.
-            here = {client: found[client][place] for client in self.members}
-            at = np.append(fit.point.intercept, fit.point.coef)
-            fit.take(here, self._start(place))
-            self._last[place] = at, here
-            scales = column_scales(self.total)
+            here = {client: found[client][problem] for client in self.members}
+            self._last[problem] = _vector(fit.point), here
+            inside = {c: part for c, part in here.items() if c != problem.without}
+            fit.take(inside, self._start(problem))
             error = fit.separated(self._gathered.total.schema, scales)
             if error is not None:
                 raise error
-        self.changes.append(max(fit.change for fit in fits.values()))
+        self.changes.append(max(self.fits[p].change for p in asked if p in self.fits))
 
     def _reason_to_refuse(
-        self, client: str, parts: Mapping[int, WorkingStatistics]
+        self, client: str, parts: Mapping[Problem, WorkingStatistics]
     ) -> str | None:
         start = self.members[client]
-        for place, part in parts.items():
-            column = self._column(place)
+        for problem, part in parts.items():
+            column = self._start(problem).place
             reason = reason_to_refuse(part, start, self.family, column, self.centre)
             if reason is not None:
                 return reason
-            if place not in self._last:
-                continue
-            at, before = self._last[place]
-            point = self.fits[place].point
-            step = np.append(point.intercept, point.coef) - at
-            if not is_convex(before[client], part, step):
+            at, before = self._last.get(problem, (self.centre, {}))
+            step = _vector(self.fits[problem].point)
+            if client in before and not is_convex(before[client], part, step - at):
                 return "sent a deviance that contradicts its earlier one"
         return None
 
@@ -236,11 +302,14 @@ class _Maximising:
                 reason += STILL_IN_MAP
             self.dropped[client] = f"{where}: {reason}"
             del self.members[client]
-        if lost:
-            self._check_enough()
-            self._add_up()
-            for place in self.fits:
-                self._refuse_constant(self._start(place), place)
+        if not lost:
+            return
+        self._totals = {}
+        self._check_enough()
+        self.fits = {p: fit for p, fit in self.fits.items() if p.without not in lost}
+        for problem, fit in self.fits.items():
+            self._refuse_constant(self._start(problem), problem)
+            fit.done = False  # what it ended with is about clients that have gone
 
     def _check_enough(self) -> None:
         needed = max(self._settings.min_clients, 1)
@@ -252,32 +321,71 @@ class _Maximising:
                 f"{self._gathered.rounds}, at least {needed} needed. {left}"
             )
 
-    def _refuse_constant(self, start: Start, place: int) -> None:
+    def _refuse_constant(self, start: Start, problem: Problem) -> None:
         """Say that nothing can be told apart, where y is the same in all rows."""
         mean, weight = start.mean, start.total.total_weight
         classes = self.family.name == "binomial"
         if weight * mean > 0 and not (classes and weight * (1.0 - mean) <= 1e-9):
             return
+        who = "all clients"
+        if problem.without is not None:
+            who += f" but client {problem.without}, which is to be left out"
         if not classes:
-            raise DataError(
-                "all counts of all clients are zero: there is no rate to fit."
-            )
-        label = self.labels[place]
-        what = (
-            f"no row has the label {label!r}"
-            if mean <= 0
-            else (f"all rows have the label {label!r}")
-        )
+            raise DataError(f"all counts of {who} are zero: there is no rate to fit.")
+        label = self.labels[problem.place]
+        what = "no row has" if mean <= 0 else "all rows have"
         raise DataError(
-            f"the outcome does not vary over the rows of all clients: {what}."
+            f"the outcome does not vary over the rows of {who}: {what} the label "
+            f"{label!r}."
         )
 
     # ---- the end ------------------------------------------------------------------
 
-    def model(self) -> FamilyModel:
-        """Return the model, with a warning where it is not the maximum."""
-        settings, fits = self._settings, list(self.fits.values())
-        if not self.done:
+    def selection(self) -> AlphaSelection | None:
+        """Choose alpha by the deviance of clients that were left out, if asked to."""
+        settings = self._settings
+        if settings.selection is None:
+            return None
+        exact = settings.selection == "clients"
+        weights = {c: part.total_weight for c, part in self.members.items()}
+        losses = {
+            client: np.array([self._held_out(client, a) for a in self.alphas])
+            / max(weights[client], 1e-300)
+            for client in self.members
+        }
+        found = AlphaSelection.from_models(
+            [self.model(float(alpha)) for alpha in self.alphas],
+            losses,
+            weights,
+            method="deviance" if exact else "one-step",
+            one_standard_error=settings.one_standard_error,
+        )
+        if found.at_edge:
+            warn_edge(found, auto=settings.alphas is None or is_auto(settings.alphas))
+        return found
+
+    def _held_out(self, client: str, alpha: float) -> float:
+        """Return the deviance of a client under the model of the others."""
+        total = 0.0
+        for place in self._places:
+            problem = Problem(place, float(alpha), client)
+            fit = self.fits.get(problem)
+            if fit is None:
+                whole = self.fits[problem._replace(without=None)]
+                total += whole.held_out(client, self._start(problem))
+                continue
+            at, parts = self._last[problem]
+            # Exact but for the third power of a step that is rounding.
+            own, step = parts[client], _vector(fit.point) - at
+            total += max(own.deviance + own.change(step), 0.0)
+        return total
+
+    def model(self, alpha: float) -> FamilyModel:
+        """Return the model of one penalty, with a warning where it is no maximum."""
+        settings = self._settings
+        problems = [Problem(place, float(alpha)) for place in self._places]
+        fits = [self.fits[problem] for problem in problems]
+        if not all(fit.done for fit in fits):
             warnings.warn(
                 f"the fit ended after {self._gathered.rounds} rounds, with an expected "
                 f"relative change of the deviance of {self.changes[-1]:.1e}: raise "
@@ -289,7 +397,7 @@ class _Maximising:
         coef = np.array([fit.point.coef for fit in fits])
         shift = coef @ self.centre
         intercept = np.array([fit.point.intercept for fit in fits]) - shift
-        starts = [self._start(place) for place in self.fits]
+        starts = [self._start(problem) for problem in problems]
         deviance = np.array([fit.deviance() for fit in fits])
         null = np.array([start.deviance(self.family, start.mean) for start in starts])
         null = np.full(len(fits), np.nan) if self.has_offset else null
@@ -300,7 +408,7 @@ class _Maximising:
             count = total.total_weight * starts[0].mean
             likelihood = self.family.log_likelihood(float(deviance[0]), count, sums)
             last = fits[0].last
-            if settings.alpha == 0.0 and last is not None:
+            if alpha == 0.0 and last is not None:
                 covariance = covariance_of(
                     last.stats, self.centre, fit_intercept=settings.fit_intercept
                 )
@@ -314,7 +422,7 @@ class _Maximising:
             log_likelihood=likelihood,
             covariance=covariance,
             has_offset=self.has_offset,
-            alpha=settings.alpha,
+            alpha=alpha,
             fit_intercept=settings.fit_intercept,
             standardize=settings.standardize,
             feature_names=None if schema.feature_map else schema.features,
@@ -323,3 +431,7 @@ class _Maximising:
             n_rows=total.count,
             n_clients=len(self.members),
         )
+
+
+def _vector(point: Point) -> Array:
+    return np.append(point.intercept, point.coef)

@@ -229,10 +229,10 @@ def check_family_settings(settings: FitSettings) -> None:
             f"{what} sends float64: rounding to {settings.wire_dtype} would move where "
             "the rounds end."
         )
-    if settings.selection is not None:
+    if settings.selection == "gcv":
         raise FedRidgeError(
-            f"alpha is not chosen with {what}: give alpha, and compare the deviance of "
-            "fits on rows that were held out."
+            f'cv="gcv" is for family="gaussian": with {what} alpha is chosen by the '
+            'deviance of clients that are left out, cv="server" or cv="clients".'
         )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._types import Array
 from ..data.schema import Schema
-from ..errors import SingularSystemError, column_labels
+from ..errors import SingularSystemError, StatisticsError, column_labels
 from ..linalg.packed import upper_triangle
 from ..statistics.sufficient import SufficientStatistics
 from .families import Family
@@ -176,7 +176,7 @@ class NewtonFit:
     def take(self, parts: Mapping[str, WorkingStatistics], start: Start) -> None:
         """Go on with the statistics of the clients that are still there."""
         point, before = replace(self.point, parts=parts), self.accepted
-        penalty = self.alpha * self._penalty(start)
+        penalty, went_back = self.alpha * self._penalty(start), False
         if before is not None:
             known = {client: before.parts[client] for client in parts}
             earlier = _objective(replace(before, parts=known), penalty)
@@ -186,11 +186,13 @@ class NewtonFit:
                     return
                 # The step was that of other clients: it may lead anywhere.
                 point = replace(before, parts=known)
+                went_back = True
         first, *others = point.parts.values()
         self.last = sum(others, start=first)
         stats = replace(self.last.stats, schema=_one_target(start.total.schema))
         step = self._newton_step(stats, penalty, point)
         self._judge(step, point, stats, penalty, start.total)
+        self.done = self.done and not went_back
         self.accepted, self.point = point, point.moved(step)
 
     def deviance(self) -> float:
@@ -198,6 +200,21 @@ class NewtonFit:
         if self.last is None:
             return np.nan
         return max(self.last.deviance + self.last.change(self._step), 0.0)
+
+    def held_out(self, client: str, others: Start) -> float:
+        """Return about the deviance of a client under the model of the others.
+
+        The others are one Newton step away from the model of all.
+        """
+        point = self.accepted
+        if point is None:
+            raise StatisticsError("there is no model to leave a client out of.")
+        first, *rest = (part for c, part in point.parts.items() if c != client)
+        stats = sum(rest, start=first).stats
+        stats = replace(stats, schema=_one_target(others.total.schema))
+        step = self._newton_step(stats, self.alpha * self._penalty(others), point)
+        own = point.parts[client]
+        return max(own.deviance + own.change(step), 0.0)
 
     def separated(self, names: Schema, scales: Array) -> SingularSystemError | None:
         """Return the error of a fit that has no end, if that is what it looks like.

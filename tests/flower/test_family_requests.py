@@ -49,7 +49,7 @@ def load_counts(context: Any) -> Any:
 
 
 def numpy_client(context: Any) -> Any:
-    X, y, *more = load_data(context)
+    X, y = load_data(context)
     return RidgeClient(X, y).to_client()
 
 
