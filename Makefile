@@ -9,6 +9,7 @@ CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
   bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
+  test-families \
   soak-deployment \
   record-faults audit fuzz poisoning security readme docs docs-links wheel clean
 
@@ -19,6 +20,7 @@ help:
 	@echo "make deploy-demo       a deployment with TLS on this machine, next to FedAvg"
 	@echo "make test-deployment   crashes, strangers and restarts in such a deployment"
 	@echo "make test-tables       tables of files, also the large ones of ../shared/data"
+	@echo "make test-families     logistic regression on 581,012 rows, and in a deployment"
 	@echo "make experiments       the paper's experiments in a reduced size, minutes"
 	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
 	@echo "make report     tables, figures and REPORT.md again from simulations/results"
@@ -116,6 +118,10 @@ test-deployment: $(READY)
 
 test-tables: $(READY)
 	$(BIN)/python -m pytest tests/whole/test_real_tables.py tests/data tests/flower/test_table_requests.py
+
+test-families: $(READY)
+	$(BIN)/python -m pytest -m "slow or not slow" tests/whole/test_families_real.py \
+	  tests/deployment/test_families_deployment.py
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py \

@@ -16,6 +16,7 @@ import numpy as np
 
 from .._text import counted, human_bytes
 from .._types import Array
+from ..data.labels import MOST_LABELS
 from ..errors import (
     DataError,
     FedRidgeError,
@@ -126,6 +127,12 @@ class _Maximising:
     def _take_outcomes(self, outcomes: Outcomes) -> None:
         """Bring the first answers into the columns that all agree on."""
         self.labels, self.has_offset = outcomes.labels, outcomes.has_offset
+        if len(self.labels) > MOST_LABELS:
+            raise DataError(
+                f"y has {len(self.labels)} different values over all clients, more "
+                f"than {MOST_LABELS}: these are no classes. Use "
+                'family="gaussian" for numbers.'
+            )
         answers = self._gathered.answers
         for client in answers.participants:
             part = answers.parts[client]

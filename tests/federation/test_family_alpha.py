@@ -143,9 +143,7 @@ def test_several_classes_are_chosen_for_together() -> None:
 
 def test_more_bytes_than_allowed_are_refused_before_they_are_sent() -> None:
     with pytest.raises(FedRidgeError, match=r"30 fits advance.*max_bytes=1 kB"):
-        run_fit(
-            small(), family="binomial", alphas=ALPHAS, cv="clients", max_bytes=1000
-        )
+        run_fit(small(), family="binomial", alphas=ALPHAS, cv="clients", max_bytes=1000)
 
 
 def test_with_one_client_there_is_nobody_to_leave_out() -> None:

@@ -248,6 +248,13 @@ def test_labels_of_another_kind_are_named() -> None:
     assert run.model.n_clients_ == 2
 
 
+def test_numbers_are_no_classes() -> None:
+    rng = np.random.default_rng(0)
+    clients = split(4, rng.normal(size=(200, 2)), rng.normal(size=200))
+    with pytest.raises(DataError, match="200 different values over all clients"):
+        run_fit(clients, family="binomial")
+
+
 def test_digits_one_against_the_rest() -> None:
     X, y = load_digits(return_X_y=True)
     run = run_fit(split(8, X, y), alpha=1.0, family="binomial")
