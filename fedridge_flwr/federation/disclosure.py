@@ -51,6 +51,7 @@ _NAMES = {
     "table": "table",
     "outcome": "families",
     "working": "families",
+    "counts": "evaluation",
 }
 """The name of every task; a task that is not among them is never allowed."""
 

@@ -13,11 +13,17 @@ from ..data.rows import Rows, check_rows
 from ..data.tables import as_table
 from ..errors import DataError, ProtocolError
 from ..features import map_rows
+from ..regression.binned import bin_outcomes
 from ..regression.families import FAMILIES, check_counts
-from ..regression.working import working_arrays, working_rows, working_statistics
+from ..regression.working import (
+    Points,
+    working_arrays,
+    working_rows,
+    working_statistics,
+)
 from ..statistics.outcome import OutcomeStatistics, outcome_column
 from .disclosure import decline
-from .requests import Answer, AskOutcome
+from .requests import Answer, AskCounts, AskOutcome
 from .respond import Guards, check_width
 
 _OFFSET = "offset"
@@ -54,6 +60,8 @@ def family_answer(
     check_width(mapped)
     if first:
         answer = _outcome(family, mapped, labels, offset)
+    elif request.task == AskCounts.task:
+        answer = _counts(request, mapped, offset, guards)
     else:
         answer = _working(request, mapped, offset, guards)
     guards.remember(loaded, origin)
@@ -70,13 +78,26 @@ def _outcome(family: Any, rows: Rows, labels: Any, offset: Array | None) -> Answ
     return Answer(AskOutcome.task, found.to_arrays(), rows.n_rows, rows.schema)
 
 
-def _working(request: Any, rows: Rows, offset: Array | None, guards: Guards) -> Answer:
-    points, family = request.points, FAMILIES[request.family]
+def _counts(request: Any, rows: Rows, offset: Array | None, guards: Guards) -> Answer:
+    """Return counts in bins, of which a site's policy says how small they may be."""
+    _check_points(request.points, rows)
+    least = max((policy.min_rows_per_level for policy in guards.policies), default=1)
+    family = FAMILIES[request.family]
+    found = bin_outcomes(rows, family, request.points, offset, least=least)
+    return Answer(request.task, found.to_arrays(), rows.n_rows, rows.schema)
+
+
+def _check_points(points: Points, rows: Rows) -> None:
     if points.coef.shape[1] != rows.n_features:
         raise ProtocolError(
             f"the server sends {points.coef.shape[1]} coefficients for "
             f"{rows.n_features} features: these are not the rows it asked about first."
         )
+
+
+def _working(request: Any, rows: Rows, offset: Array | None, guards: Guards) -> Answer:
+    points, family = request.points, FAMILIES[request.family]
+    _check_points(points, rows)
     if guards.policies:
         for j in range(len(points.coef)):
             weighted, _ = working_rows(rows, family, points, j, offset)

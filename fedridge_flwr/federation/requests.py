@@ -175,6 +175,17 @@ class AskWorking(Request):
     task: ClassVar[str] = "working"
 
 
+@dataclass(frozen=True, eq=False)
+class AskCounts(Request):
+    """Counts of the evaluation rows in bins of what a family's model predicts."""
+
+    family: str
+    labels: tuple[Label, ...]
+    points: Points
+
+    task: ClassVar[str] = "counts"
+
+
 @dataclass(frozen=True)
 class AskRelease(Request):
     """A private release."""

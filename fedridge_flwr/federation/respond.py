@@ -24,6 +24,7 @@ from .disclosure import SitePolicy, decline
 from .requests import (
     Answer,
     AskColumns,
+    AskCounts,
     AskEvaluation,
     AskLosses,
     AskOpening,
@@ -222,7 +223,9 @@ def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
     return table.coded(request.coding)
 
 
-_FAMILY_TASKS = (AskOutcome.task, AskWorking.task)
+_FAMILY_TASKS = (AskOutcome.task, AskWorking.task, AskCounts.task)
+EVALUATION_TASKS = (AskEvaluation.task, AskCounts.task)
+"""What is asked about the evaluation rows."""
 
 
 def _table(request: Any, table: Any, guards: Guards) -> Answer:

@@ -19,10 +19,11 @@ from ..errors import FedRidgeError, PrivacyError
 from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
-from ..federation.requests import AskEvaluation, Request
+from ..federation.requests import AskCounts, AskEvaluation, Request
 from ..federation.settings import FitSettings
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
+from ..regression.binned import BinnedOutcomes
 from ..regression.evaluation import ErrorMoments, Evaluation, pool
 from ..regression.family_inference import FamilyInference
 from ..regression.family_model import FamilyModel
@@ -210,12 +211,6 @@ class StrategyBase:
                 "are public, or the server's own: start(grid, evaluate_fn=f), "
                 "f(server_round, arrays)."
             )
-        if settings.family != "gaussian" and fraction_evaluate > 0:
-            raise FedRidgeError(
-                f'fraction_evaluate must be 0 with family="{settings.family}": clients '
-                "evaluate squared errors. Evaluate on rows of the server's own: "
-                "start(grid, evaluate_fn=f), f(server_round, arrays)."
-            )
         self._settings = settings
         self._new_fit()
 
@@ -302,11 +297,13 @@ class StrategyBase:
 
     # ---- evaluation -------------------------------------------------------------
 
-    def _evaluation_request(self) -> AskEvaluation:
-        result = _fitted(self._run.result)
-        gathered = result.gathered
+    def _evaluation_request(self) -> Request:
+        gathered, model = _fitted(self._run.result).gathered, self.model_
         # The arrays of the model are on mapped columns.
-        found: AskEvaluation = gathered.about(AskEvaluation(self.model_))
+        ask: Request = AskEvaluation(model)
+        if isinstance(model, FamilyModel):
+            ask = AskCounts(model.family, model.labels, model.points())
+        found: Request = gathered.about(ask)
         return found
 
     def _finish_evaluation(
@@ -314,7 +311,11 @@ class StrategyBase:
     ) -> dict[str, float]:
         """Pool what the clients evaluated, and put it into the report."""
         report = self.report_
-        pooled, note = pool_evaluations(list(answers.parts.values()))
+        parts = list(answers.parts.values())
+        if self._settings.family != "gaussian":
+            pooled, note = self._pool_counts(parts), ""
+        else:
+            pooled, note = pool_evaluations(parts)
         report.bytes_up += up
         report.bytes_down += down
         report.seconds["evaluate"] = time.perf_counter() - began
@@ -324,6 +325,14 @@ class StrategyBase:
         if note:
             log.warning("aggregate_evaluate: %s", note)
         return pooled
+
+    def _pool_counts(self, parts: list[BinnedOutcomes]) -> dict[str, float]:
+        """Return the scores of all evaluation rows, and keep the calibration."""
+        if not parts:
+            return {}
+        whole = sum(parts[1:], start=parts[0])
+        self.report_.calibration = whole.calibration()
+        return {**whole.scores(), "num-examples": float(whole.n_rows)}
 
     # ---- log --------------------------------------------------------------------
 

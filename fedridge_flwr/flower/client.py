@@ -40,13 +40,14 @@ from ..features import FeatureMap, check_permission
 from ..federation.disclosure import SitePolicy
 from ..federation.policy_file import CONFIG_KEY, VARIABLE, policies_in_force
 from ..federation.requests import (
-    AskEvaluation,
+    Answer,
+    AskCounts,
     AskRelease,
     AskStatistics,
     AskTable,
     Request,
 )
-from ..federation.respond import Guards, loaded_rows, respond
+from ..federation.respond import EVALUATION_TASKS, Guards, loaded_rows, respond
 from ..linalg.blas import keep_to_own_cores
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
@@ -54,6 +55,7 @@ from .error_text import LONGEST_NAME, one_line, readable_error
 from .protocol.answer_records import (
     NAME_KEY,
     answer_fields,
+    counts_metrics,
     error_content,
     evaluation_metrics,
     losses_metrics,
@@ -190,7 +192,7 @@ change from run to run.
 
     def site(context: Context) -> Site:
         def load(request: Request, fit: object) -> Any:
-            evaluating = request.task == AskEvaluation.task
+            evaluating = request.task in EVALUATION_TASKS
             own = (load_eval_data if evaluating else None) or load_data
 
             def rows() -> Any:
@@ -359,6 +361,9 @@ def evaluate_arrays(
     if asks_for_losses(config):
         smallest = float(found.values.min())
         return smallest, found.n_rows, dict(losses_metrics(found))
+    if isinstance(found, Answer):
+        metrics = counts_metrics(found, site.share_names)
+        return float(found.arrays[AskCounts.task][1]), found.count, metrics
     return found.mse, found.n_rows, dict(evaluation_metrics(found))
 
 

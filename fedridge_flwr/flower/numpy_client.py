@@ -13,8 +13,8 @@ from ..data.rows import check_rows
 from ..errors import PrivacyError
 from ..features import FeatureMap, check_permission
 from ..federation.disclosure import SitePolicy
-from ..federation.requests import AskEvaluation, AskStatistics
-from ..federation.respond import Guards, loaded_rows
+from ..federation.requests import AskStatistics
+from ..federation.respond import EVALUATION_TASKS, Guards, loaded_rows
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
 from ..statistics.sufficient import SufficientStatistics
@@ -137,7 +137,7 @@ class RidgeClient(NumPyClient):
 
         self._site = Site(
             load=lambda request, _: (
-                evaluation if request.task == AskEvaluation.task else train
+                evaluation if request.task in EVALUATION_TASKS else train
             ),
             guards=guards,
             share_names=share_feature_names,

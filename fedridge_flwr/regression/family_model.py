@@ -18,6 +18,7 @@ from .family_inference import FamilyInference
 from .model import RidgeModel
 from .printed_table import plain
 from .summary import coefficient_names
+from .working import Points
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, PoissonRegressor
@@ -232,6 +233,17 @@ class FamilyModel(RidgeModel):
         """Return the accuracy of labels, or D² of counts, as scikit-learn scores."""
         found = self.evaluate(X, y, sample_weight, offset)
         return found.accuracy if self.labels else found.d2
+
+    def points(self) -> Points:
+        """Return the coefficients of all classes, as clients are asked about them."""
+        coef = np.atleast_2d(self.coef_)
+        several = len(coef) > 1
+        return Points(
+            coef,
+            np.array(np.broadcast_to(self.intercept_, len(coef)), dtype=np.float64),
+            np.arange(len(coef)) if several else np.ones(1, dtype=np.int64),
+            np.zeros(coef.shape[1]),
+        )
 
     # ---- look -----------------------------------------------------------------
 

@@ -117,9 +117,7 @@ def working_rows(
     rows: Rows, family: Family, points: Points, j: int, offset: Array | None
 ) -> tuple[Rows, float]:
     """Return rows [X r] with working weights at one of the points, and the deviance."""
-    eta = _predictors(rows, points.coef[j], points.centre) + points.intercept[j]
-    if offset is not None:
-        eta = eta + offset
+    eta = linear_predictors(rows, points, j, offset)
     y = outcome_column(rows)
     if family.name == "binomial":
         y = (y == points.classes[j]).astype(np.float64)
@@ -274,11 +272,18 @@ def is_convex(
     return bool(-2.0 * there - slack <= rise <= -2.0 * back + slack)
 
 
-def _predictors(rows: Rows, coef: Array, centre: Array) -> Array:
+def linear_predictors(
+    rows: Rows, points: Points, j: int, offset: Array | None
+) -> Array:
+    """Return the linear predictor of every row at one of the points."""
+    coef, centre = points.coef[j], points.centre
+
     def of(block: Block) -> Array:
         if rows.is_sparse:
             return np.asarray(block.X @ coef - centre @ coef)
         return np.asarray((block.X - centre) @ coef)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.concatenate([np.zeros(0), *(of(block) for block in rows.blocks())])
+        parts = [of(block) for block in rows.blocks()]
+        eta = np.concatenate([np.zeros(0), *parts]) + points.intercept[j]
+        return np.asarray(eta if offset is None else eta + offset)

@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from shared_simulation import SharedSimulation
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from fedridge_flwr import (
     FamilyModel,
@@ -28,6 +29,12 @@ from fedridge_flwr import (
     SitePolicy,
     ridge_client_app,
 )
+from fedridge_flwr.errors import PolicyError, StatisticsError
+from fedridge_flwr.federation.reporting.run_folder import write_run
+from fedridge_flwr.federation.requests import AskCounts, AskWorking
+from fedridge_flwr.federation.respond import Guards, respond
+from fedridge_flwr.regression.binned import BinnedOutcomes
+from fedridge_flwr.regression.working import Points
 
 K = 5
 fit = partial(fakes.fit, num_rounds=30)
@@ -145,8 +152,6 @@ def test_a_client_that_leaves_is_taken_out_and_the_others_go_on() -> None:
 
 
 def test_tables_with_a_formula_and_their_page(tmp_path: Any) -> None:
-    from fedridge_flwr.federation.reporting.run_folder import write_run
-
     def load(context: Any) -> pd.DataFrame:
         k = int(context.node_config["partition-id"])
         rng = np.random.default_rng(k)
@@ -186,11 +191,6 @@ def test_a_site_policy_must_allow_families() -> None:
 
 
 def test_a_policy_declines_coefficients_that_single_out_a_row() -> None:
-    from fedridge_flwr.errors import PolicyError
-    from fedridge_flwr.federation.requests import AskWorking
-    from fedridge_flwr.federation.respond import Guards, respond
-    from fedridge_flwr.regression.working import Points
-
     X = np.arange(40.0)[:, None]
     y = (np.arange(40) % 2).astype(int)
     guards = Guards(policies=(SitePolicy(requests=["families"], min_rows=5),))
@@ -220,10 +220,66 @@ def test_a_rare_class_is_declined_like_a_rare_level() -> None:
         fit(FedRidge(family="binomial", min_available_nodes=2), grid)
 
 
-def test_evaluation_by_clients_is_refused_beforehand() -> None:
-    for kind in (FedRidge, LegacyFedRidge):
-        with pytest.raises(FedRidgeError, match="fraction_evaluate must be 0"):
-            kind(family="poisson", fraction_evaluate=1.0)
+@pytest.mark.parametrize(
+    "app", [ridge_client_app(load_data), ClientApp(client_fn=numpy_client)]
+)
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+def test_an_evaluate_round_brings_auc_and_calibration(kind: Any, app: Any) -> None:
+    grid = InProcessGrid.of_app(app, K)
+    strategy = kind(family="binomial", fraction_evaluate=1.0, min_available_nodes=K)
+    strategy = fit(strategy, grid)
+    X, y = (np.concatenate(each) for each in zip(*map(rows_of, range(K)), strict=True))
+    found, model = strategy.report_.evaluation, strategy.model_
+    said = model.evaluate(X, y)
+    assert np.isclose(found["deviance"], said.deviance, rtol=1e-9)
+    assert np.isclose(found["d2"], said.d2, rtol=1e-9)
+    assert found["accuracy"] == pytest.approx(said.accuracy, rel=1e-12)
+    area = roc_auc_score(y == "malignant", model.decision_function(X))
+    assert abs(found["auc"] - area) < 1e-3
+    groups = strategy.report_.calibration
+    assert sum(group["weight"] for group in groups) == len(y)
+    ill = sum(group["weight"] * group["observed"] for group in groups)
+    assert ill == pytest.approx((y == "malignant").sum())
+
+
+def test_counts_are_evaluated_by_their_deviance() -> None:
+    grid = InProcessGrid.of_app(ridge_client_app(load_counts), K)
+    strategy = FedRidge(family="poisson", fraction_evaluate=1.0, min_available_nodes=K)
+    found = fit(strategy, grid).report_.evaluation
+    parts = [load_counts(node_context(k, K)) for k in range(K)]
+    X, y, offset = (np.concatenate([part[j] for part in parts]) for j in (0, 1, 3))
+    said = strategy.model_.evaluate(X, y, offset=offset)
+    assert np.isclose(found["deviance"], said.deviance, rtol=1e-9)
+    assert np.isclose(found["d2"], said.d2, rtol=1e-9)
+    assert "auc" not in found
+
+
+@pytest.mark.parametrize("least", [1, 5, 20, 30, 1000])
+def test_a_policy_joins_bins_with_few_rows(least: int) -> None:
+    X, y = rows_of(0)
+    policies = () if least == 1000 else (SitePolicy(min_rows_per_level=least),)
+    model = FamilyModel(
+        family="binomial",
+        labels=("benign", "malignant"),
+        coef=np.append(1.0, np.zeros(9)),
+        intercept=-14.0,
+        alpha=1.0,
+    )
+    request = AskCounts("binomial", model.labels, model.points())
+    answer: Any = respond(request, lambda: (X, y, None), Guards(policies=policies))
+    told = BinnedOutcomes.from_arrays(
+        list(answer.arrays.values()), "binomial", 1, answer.count
+    )
+    weights = told.table[0, 0]
+    assert weights.sum() == len(y)
+    assert (weights[weights > 0] >= (1 if least == 1000 else least)).all()
+    said = model.evaluate(X, y)
+    assert told.scores()["accuracy"] == pytest.approx(said.accuracy)
+    honest = answer.arrays["counts"]
+    more_wins = honest + (np.arange(honest.size) // 100 == 1)
+    for wrong in (-honest, honest * np.nan, honest[1:], more_wins):
+        with pytest.raises(StatisticsError):
+            BinnedOutcomes.from_arrays([wrong], "binomial", 1, answer.count)
 
 
 @pytest.mark.ray

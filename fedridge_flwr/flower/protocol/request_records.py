@@ -19,12 +19,13 @@ from ..._files import strict_json
 from ..._types import Array
 from ...data.coding import Coding
 from ...data.formula import TableFormula
-from ...data.labels import read_labels, write_labels
+from ...data.labels import Label, read_labels, write_labels
 from ...errors import PrivacyError, ProtocolError, StatisticsError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
     AskColumns,
+    AskCounts,
     AskEvaluation,
     AskLosses,
     AskOpening,
@@ -139,7 +140,7 @@ def _write_outcome(request: AskOutcome) -> Any:
     return {**fields, _FAMILY: request.family}, {}
 
 
-def _write_working(request: AskWorking) -> Any:
+def _write_working(request: AskWorking | AskCounts) -> Any:
     fields = {
         PROTOCOL_KEY: ROUNDS_PROTOCOL,
         _TASK: request.task,
@@ -180,6 +181,7 @@ _WRITERS: dict[str, Any] = {
     AskProduct.task: _write_product,
     AskOutcome.task: _write_outcome,
     AskWorking.task: _write_working,
+    AskCounts.task: _write_working,
     AskRelease.task: _write_release,
     AskEvaluation.task: _write_evaluation,
     AskLosses.task: _write_losses,
@@ -279,6 +281,8 @@ def read_request(
     if evaluating:
         if asks_for_losses(config):
             return AskLosses(held_out_from_arrays(arrays), **rest)
+        if config.get(_FAMILY) in FAMILIES:
+            return _read_family(config, arrays, rest)
         return AskEvaluation(model_from_arrays(arrays), **rest)
     if is_private(config):
         return AskRelease(_read_release(config, arrays), **rest)
@@ -311,16 +315,18 @@ def _read_family(
     family, task = str(config[_FAMILY]), config.get(_TASK)
     if task == AskOutcome.task:
         return AskOutcome(family, **rest)
-    if task != AskWorking.task:
+    asked: Any = {AskWorking.task: AskWorking, AskCounts.task: AskCounts}.get(str(task))
+    if asked is None:
         raise ProtocolError(_UNSUPPORTED)
     points = Points.from_arrays(arrays)
-    if family != "binomial":
-        return AskWorking(family, (), points, **rest)
+    labels: tuple[Label, ...] = ()
     try:
-        labels = read_labels(config.get(_LABELS))
+        if family == "binomial":
+            labels = read_labels(config.get(_LABELS))
     except StatisticsError as error:
         raise ProtocolError(str(error)) from None
-    return AskWorking(family, labels, points, **rest)
+    found: Request = asked(family, labels, points, **rest)
+    return found
 
 
 def _read_formula(config: Mapping[str, Any]) -> TableFormula:
