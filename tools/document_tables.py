@@ -107,6 +107,11 @@ def kernels_table() -> str:
     )
 
 
+def families_table() -> str:
+    """Return rounds, bytes and seconds of logistic regression."""
+    return (EXPERIMENTS / "families" / "table.md").read_text("utf-8").strip()
+
+
 def verdicts() -> str:
     """Return the experiments and what came of each, with links from the top."""
     heads, *rows = _rows((EXPERIMENTS / "REPORT.md").read_text("utf-8"))[0]

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._text import counted, human_bytes
 from .._types import Array
-from ..data.labels import MOST_LABELS
+from ..data.labels import MOST_LABELS, Label, are_texts
 from ..errors import (
     DataError,
     FedRidgeError,
@@ -40,7 +40,7 @@ from ..regression.working import (
 from ..statistics.outcome import Outcomes
 from ..statistics.sufficient import SufficientStatistics
 from .aggregate import Answers
-from .gather import STILL_IN_MAP, Gathered, gather
+from .gather import Gathered, drop_members, gather, refuse_too_few
 from .reporting.rounds import Refinement
 from .requests import AskOutcome, AskWorking
 from .round import Fit, FitResult, Round
@@ -140,9 +140,7 @@ class _Maximising:
             if coded is not None:
                 self.members[client], self._sums[client] = coded, part.sums
                 continue
-            kinds = ("numbers", "texts") if outcomes.texts else ("texts", "numbers")
-            reason = "its labels are {}, those of most others {}".format(*kinds)
-            answers.reject(client, reason)
+            answers.reject(client, _label_reason(part.labels, outcomes.texts))
 
     # ---- what to fit --------------------------------------------------------------
 
@@ -302,15 +300,9 @@ class _Maximising:
         return None
 
     def _drop(self, lost: list[str], reasons: Mapping[str, str]) -> None:
-        where = f"round {self._gathered.rounds}"
-        for client in lost:
-            reason = reasons.get(client, "not connected any more")
-            if self._settings.map_needs_data:
-                reason += STILL_IN_MAP
-            self.dropped[client] = f"{where}: {reason}"
-            del self.members[client]
         if not lost:
             return
+        self.dropped |= drop_members(self._gathered, self.members, lost, reasons)
         self._totals = {}
         self._check_enough()
         self.fits = {p: fit for p, fit in self.fits.items() if p.without not in lost}
@@ -319,14 +311,8 @@ class _Maximising:
             fit.done = False  # what it ended with is about clients that have gone
 
     def _check_enough(self) -> None:
-        needed = max(self._settings.min_clients, 1)
-        if len(self.members) < needed:
-            gone = {**self._gathered.failures, **self.dropped}
-            left = "; ".join(f"client {c}: {r}" for c, r in gone.items())
-            raise NotEnoughClientsError(
-                f"{counted(len(self.members), 'client')} left in round "
-                f"{self._gathered.rounds}, at least {needed} needed. {left}"
-            )
+        gone = {**self._gathered.failures, **self.dropped}
+        refuse_too_few(self._gathered, len(self.members), gone)
 
     def _refuse_constant(self, start: Start, problem: Problem) -> None:
         """Say that nothing can be told apart, where y is the same in all rows."""
@@ -438,6 +424,14 @@ class _Maximising:
             n_rows=total.count,
             n_clients=len(self.members),
         )
+
+
+def _label_reason(own: tuple[Label, ...], texts: bool) -> str:
+    """Return why the labels of a client do not fit; they are its data, so no label."""
+    if are_texts(own) != texts:
+        kinds = ("numbers", "texts") if texts else ("texts", "numbers")
+        return "its labels are {}, those of most others {}".format(*kinds)
+    return f"has {counted(len(own), 'label')}, not only the two that most clients have"
 
 
 def _vector(point: Point) -> Array:

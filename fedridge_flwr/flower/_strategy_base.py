@@ -339,6 +339,8 @@ class StrategyBase:
     def _describe_settings(self) -> str:
         settings = self._settings
         alpha = _HOW_ALPHA.get(settings.selection or "", f"{settings.alpha:g}")
+        if settings.family != "gaussian" and settings.selection is not None:
+            alpha = "chosen by the deviance of clients left out"
         return (
             f"{self._describe_rounds()}, alpha {alpha}, intercept "
             f"{settings.fit_intercept}, standardize {settings.standardize}, valid "

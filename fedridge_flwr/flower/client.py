@@ -40,7 +40,6 @@ from ..features import FeatureMap, check_permission
 from ..federation.disclosure import SitePolicy
 from ..federation.policy_file import CONFIG_KEY, VARIABLE, policies_in_force
 from ..federation.requests import (
-    Answer,
     AskCounts,
     AskRelease,
     AskStatistics,
@@ -361,7 +360,7 @@ def evaluate_arrays(
     if asks_for_losses(config):
         smallest = float(found.values.min())
         return smallest, found.n_rows, dict(losses_metrics(found))
-    if isinstance(found, Answer):
+    if getattr(found, "kind", "") == AskCounts.task:
         metrics = counts_metrics(found, site.share_names)
         return float(found.arrays[AskCounts.task][1]), found.count, metrics
     return found.mse, found.n_rows, dict(evaluation_metrics(found))

@@ -7,6 +7,7 @@ columns become those that all agree on, and the statistics can be added.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -275,9 +276,20 @@ class Outcomes(HasSchema):
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels of all clients whose labels are of the kind of most."""
-        found = (p.labels for p in self.parts if are_texts(p.labels) == self.texts)
-        return join_labels(found) if any(p.labels for p in self.parts) else ()
+        """The labels that are fitted, empty for counts.
+
+        Two, where most clients have no others: one client that misspells a label must
+        not make three classes of two for everybody. Otherwise those of all clients,
+        texts or numbers as most have them.
+        """
+        found = [p.labels for p in self.parts if are_texts(p.labels) == self.texts]
+        if not any(found):
+            return ()
+        pairs = Counter(labels for labels in found if len(labels) == 2)
+        inside = {p: sum(set(own) <= set(p) for own in found) for p in pairs}
+        most = max(inside, key=lambda pair: (inside[pair], pairs[pair]), default=())
+        agreed = most and 2 * inside[most] > len(found)
+        return join_labels([most] if agreed else found)
 
     @property
     def has_offset(self) -> bool:
@@ -286,9 +298,10 @@ class Outcomes(HasSchema):
 
     def coded(self, part: OutcomeStatistics) -> SufficientStatistics | None:
         """Return the statistics of one client in the columns of all, if it can be."""
-        if part.labels and are_texts(part.labels) != self.texts:
+        labels = self.labels
+        if not set(part.labels) <= set(labels):
             return None
-        return part.coded(self.labels, self.has_offset)
+        return part.coded(labels, self.has_offset)
 
 
 def outcome_column(rows: Rows) -> Array:

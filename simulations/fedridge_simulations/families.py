@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from flwr.simulation import run_simulation
 
 from fedridge_flwr import FedRidge, ridge_client_app
 from fedridge_flwr._text import human_bytes, text_table
-from fedridge_flwr.flower.exchange import CountingGrid
+from fedridge_flwr.flower.exchange import CountingGrid, wait_for_nodes
 from fedridge_flwr.flower.protocol.request_records import PROTOCOL_KEY
 
 from .families_rows import (
@@ -135,6 +136,10 @@ class _Watched(FedRidge):
         return found
 
 
+class _NearError(Exception):
+    """A strategy of many rounds is near enough, and need not go on."""
+
+
 class _Trace:
     """Excess over the pooled objective, bytes and seconds after every round."""
 
@@ -190,6 +195,8 @@ def _measure(name: str, rounds: int, grid: Grid) -> dict[str, Any]:
             def look(server_round: int, arrays: ArrayRecord) -> None:
                 if server_round:
                     trace.add(arrays.to_numpy_ndarrays()[0])
+                    if trace.rounds[-1][0] <= NEAR:
+                        raise _NearError
 
             strategy.start(
                 grid=counting,
@@ -220,7 +227,8 @@ def _measure(name: str, rounds: int, grid: Grid) -> dict[str, Any]:
     for method, (run, settings) in runs.items():
         counting = CountingGrid(grid)
         trace = _Trace(name, best, counting)
-        run(trace, counting)
+        with suppress(_NearError):
+            run(trace, counting)
         methods[method] = trace.facts() | {"settings": settings}
         print(f"{name}, {method}: {methods[method]['rounds']} rounds", flush=True)
     return {
@@ -242,7 +250,7 @@ def _announce(name: str, grid: Grid) -> None:
             dst_node_id=node,
             message_type="query",
         )
-        for node in grid.get_node_ids()
+        for node in wait_for_nodes(grid.get_node_ids, len(clients_of(name)), 600.0)
     ]
     replies = list(grid.send_and_receive(messages, timeout=1800))
     if len(replies) != len(messages) or any(reply.has_error() for reply in replies):

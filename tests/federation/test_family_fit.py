@@ -248,6 +248,19 @@ def test_labels_of_another_kind_are_named() -> None:
     assert run.model.n_clients_ == 2
 
 
+def test_one_client_cannot_make_three_classes_of_two() -> None:
+    X, y = rows_of("binomial", 12)
+    clients = split(5, X, np.where(y, "yes", "no"))
+    clients["c4"] = clients["c4"][0], np.where(y[4::5], "yes", "n0")
+    run = run_fit(clients, family="binomial")
+    assert run.model.labels == ("no", "yes")
+    assert run.report.failures["c4"] == (
+        "has 2 labels, not only the two that most clients have"
+    )
+    stay = {c: rows for c, rows in clients.items() if c != "c4"}
+    assert far(run.model, run_fit(stay, family="binomial").model) < 1e-12
+
+
 def test_numbers_are_no_classes() -> None:
     rng = np.random.default_rng(0)
     clients = split(4, rng.normal(size=(200, 2)), rng.normal(size=200))
