@@ -30,6 +30,9 @@ _SMALLER_STEP = 1e-8
 _UNIT = 1e-8
 _EARLIEST = 8
 _STEADY = 3
+_STEADY_RATIO = 0.8, 1.2
+_BULK_IS_DONE = 1e-4
+_FACTOR = 2.0
 _SHOWN = 0.1
 
 
@@ -149,6 +152,7 @@ class NewtonFit:
     accepted: Point | None = field(init=False, default=None)
     _sizes: list[float] = field(init=False, default_factory=list)
     _step: Array = field(init=False, default_factory=lambda: np.zeros(0))
+    _plain: Point | None = field(init=False, default=None)
 
     def begin(
         self, start: Start, parts: Mapping[str, Start]
@@ -182,7 +186,8 @@ class NewtonFit:
             earlier = _objective(replace(before, parts=known), penalty)
             if not _objective(point, penalty) <= earlier + _WORSE * (earlier + 1.0):
                 if len(known) == len(before.parts):
-                    self.point = before.half_way_to(point)
+                    tried, self._plain = self._plain, None
+                    self.point = tried or before.half_way_to(point)
                     return
                 # The step was that of other clients: it may lead anywhere.
                 point = replace(before, parts=known)
@@ -191,9 +196,14 @@ class NewtonFit:
         self.last = sum(others, start=first)
         stats = replace(self.last.stats, schema=_one_target(start.total.schema))
         step = self._newton_step(stats, penalty, point)
+        before_it = self._step
         self._judge(step, point, stats, penalty, start.total)
         self.done = self.done and not went_back
         self.accepted, self.point = point, point.moved(step)
+        self._plain = None
+        if not self.done and self.change < _BULK_IS_DONE:
+            longer = point.moved(_longer(step, before_it))
+            self._plain, self.point = self.point, longer
 
     def deviance(self) -> float:
         """Return the deviance at the solution, to second order in the last step."""
@@ -296,6 +306,21 @@ class NewtonFit:
 def column_scales(stats: SufficientStatistics) -> Array:
     """Return the standard deviations of the features."""
     return np.sqrt(np.maximum(stats.variances, 0.0))
+
+
+def _longer(step: Array, before: Array) -> Array:
+    """Return a step that goes twice as far where it is as long as the one before.
+
+    A coefficient that is only held by the penalty, as that of a rare level all of whose
+    rows are alike, moves by about one in every round until the penalty stops it.
+    """
+    if before.size != step.size:
+        return step
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = step / before
+    steady = (ratio > _STEADY_RATIO[0]) & (ratio < _STEADY_RATIO[1])
+    steady[0] = False
+    return np.where(steady, _FACTOR * step, step)
 
 
 def _objective(point: Point, penalty: Array) -> float:

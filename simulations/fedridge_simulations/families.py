@@ -304,7 +304,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
             axis.spines[["top", "right"]].set_visible(False)
         axes[0][column].set_title(f"{name}, {data['split']}", fontsize=10)
     for row in axes:
-        row[0].set_ylabel("penalised deviance above the pooled one, relative")
+        row[0].set_ylabel("relative excess of the objective")
     axes[0][0].legend(fontsize=8)
     figure.savefig(path, dpi=110)
 

@@ -420,6 +420,18 @@ def test_counts_that_are_none_are_declined_without_quoting_them() -> None:
         )
 
 
+@pytest.mark.parametrize("name", PEERS)
+def test_rare_levels_that_only_the_penalty_holds(name: str) -> None:
+    rng = np.random.default_rng(24)
+    level = rng.choice(8, size=1500, p=[0.8, *[0.04] * 4, 0.02, 0.01, 0.01])
+    X = np.column_stack([rng.normal(size=1500), level[:, None] == np.arange(1, 8)])
+    y = (rng.uniform(size=1500) < 0.4).astype(int)
+    y[level >= 6] = 0
+    run = run_fit(split(3, X, y), alpha=1e-3, family=name)
+    assert run.report.refinement.rounds <= MOST_ROUNDS
+    assert far(run.model, PEERS[name](1e-3, X, y)) < 1e-9
+
+
 def test_huge_counts_converge() -> None:
     rng = np.random.default_rng(21)
     X = rng.normal(size=(200, 2))

@@ -48,7 +48,7 @@ def test_heart_disease_in_four_hospitals(alpha: float, shared_data: Folder) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 1.0, 10.0, 100.0])
 def test_forest_cover_two_classes(alpha: float, shared_data: Folder) -> None:
     table = pd.read_csv(shared_data("covtype") / "covtype.csv.xz")
     y = table.iloc[:, -1].to_numpy() == 2
