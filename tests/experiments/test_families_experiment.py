@@ -61,7 +61,7 @@ def test_the_committed_table_and_figure_are_those_of_the_results(
 ) -> None:
     results = json.loads((COMMITTED / "results.json").read_text("utf-8"))
     table = (COMMITTED / "table.md").read_text("utf-8")
-    assert table.strip() == families.table_text(results)
+    assert table == families.page_text(results)
     families.draw(results, tmp_path / "families.png")
     assert (tmp_path / "families.png").stat().st_size > 10_000
 
