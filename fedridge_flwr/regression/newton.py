@@ -31,7 +31,7 @@ _UNIT = 1e-8
 _EARLIEST = 8
 _STEADY = 3
 _STEADY_RATIO = 0.8, 1.2
-_BULK_IS_DONE = 1e-4
+_NEARLY_THERE = 1e-4
 _FACTOR = 2.0
 _SHOWN = 0.1
 
@@ -196,14 +196,13 @@ class NewtonFit:
         self.last = sum(others, start=first)
         stats = replace(self.last.stats, schema=_one_target(start.total.schema))
         step = self._newton_step(stats, penalty, point)
-        before_it = self._step
+        longer = _longer(step, self._step)
         self._judge(step, point, stats, penalty, start.total)
         self.done = self.done and not went_back
-        self.accepted, self.point = point, point.moved(step)
-        self._plain = None
-        if not self.done and self.change < _BULK_IS_DONE:
-            longer = point.moved(_longer(step, before_it))
-            self._plain, self.point = self.point, longer
+        self.accepted, self.point, self._plain = point, point.moved(step), None
+        nearly = not self.done and self.change < _NEARLY_THERE
+        if nearly and (longer != step).any():
+            self.point, self._plain = point.moved(longer), self.point
 
     def deviance(self) -> float:
         """Return the deviance at the solution, to second order in the last step."""

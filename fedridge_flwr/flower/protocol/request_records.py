@@ -281,7 +281,7 @@ def read_request(
     if evaluating:
         if asks_for_losses(config):
             return AskLosses(held_out_from_arrays(arrays), **rest)
-        if config.get(_FAMILY) in FAMILIES:
+        if str(config.get(_FAMILY)) in FAMILIES:
             return _read_family(config, arrays, rest)
         return AskEvaluation(model_from_arrays(arrays), **rest)
     if is_private(config):
@@ -295,7 +295,7 @@ def read_request(
         return AskColumns(**rest)
     if task == AskProduct.task:
         return AskProduct(_read_vectors(arrays), **rest)
-    if config.get(_FAMILY) in FAMILIES:
+    if str(config.get(_FAMILY)) in FAMILIES:
         return _read_family(config, arrays, rest)
     if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
         raise ProtocolError(_UNSUPPORTED)
