@@ -16,7 +16,7 @@ import numpy as np
 
 from .._text import counted, human_bytes
 from .._types import Array
-from ..data.labels import MOST_LABELS, Label, are_texts
+from ..data.outcome_labels import MOST_LABELS, Label, are_texts
 from ..errors import (
     DataError,
     FedRidgeError,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._types import Array
-from ..data.labels import codes_of, labels_of
+from ..data.outcome_labels import codes_of, labels_of
 from ..data.local_table import RawRows, RowOrigin
 from ..data.names import Names
 from ..data.rows import Rows, check_rows

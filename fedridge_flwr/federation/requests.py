@@ -11,7 +11,7 @@ from .._text import human_bytes
 from .._types import Array
 from ..data.coding import Coding
 from ..data.formula import TableFormula
-from ..data.labels import Label
+from ..data.outcome_labels import Label
 from ..data.names import Columns
 from ..data.schema import Schema
 from ..features import FeatureMap

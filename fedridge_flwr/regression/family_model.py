@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from .._text import counted
 from .._types import Array
-from ..data.labels import Label, codes_of, labels_array
+from ..data.outcome_labels import Label, codes_of, labels_array
 from ..data.rows import check_rows
 from ..errors import DataError, FedRidgeError
 from .families import FAMILIES, check_counts

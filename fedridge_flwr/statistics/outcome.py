@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._checks import check_numbers
 from .._types import Array
-from ..data.labels import Label, are_texts, join_labels, read_labels, write_labels
+from ..data.outcome_labels import Label, are_texts, join_labels, read_labels, write_labels
 from ..data.names import Columns
 from ..data.rows import Rows
 from ..data.schema import HasSchema, Schema

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from fedridge_flwr.data.labels import codes_of, join_labels, labels_of, read_labels
-from fedridge_flwr.data.labels import write_labels as written
+from fedridge_flwr.data.outcome_labels import codes_of, join_labels, labels_of, read_labels
+from fedridge_flwr.data.outcome_labels import write_labels as written
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.errors import DataError, ProtocolError, StatisticsError
 from fedridge_flwr.regression.families import FAMILIES

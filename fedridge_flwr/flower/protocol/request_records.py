@@ -19,7 +19,7 @@ from ..._files import strict_json
 from ..._types import Array
 from ...data.coding import Coding
 from ...data.formula import TableFormula
-from ...data.labels import Label, read_labels, write_labels
+from ...data.outcome_labels import Label, read_labels, write_labels
 from ...errors import PrivacyError, ProtocolError, StatisticsError
 from ...features import FeatureMap
 from ...federation.requests import (
