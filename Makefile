@@ -9,6 +9,7 @@ CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
   bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
+  test-families experiments-families \
   soak-deployment \
   record-faults audit fuzz poisoning security digits readme docs docs-links wheel clean
 
@@ -19,8 +20,10 @@ help:
 	@echo "make deploy-demo       a deployment with TLS on this machine, next to FedAvg"
 	@echo "make test-deployment   crashes, strangers and restarts in such a deployment"
 	@echo "make test-tables       tables of files, also the large ones of ../shared/data"
+	@echo "make test-families     logistic regression on 581,012 rows, and in a deployment"
 	@echo "make experiments       the paper's experiments in a reduced size, minutes"
 	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
+	@echo "make experiments-families  logistic regression against tuned FedAvg, half an hour"
 	@echo "make report     tables, figures and REPORT.md again from simulations/results"
 	@echo "make bench      what it costs, as ratios against limits, minutes"
 	@echo "make bench-full the same with 10,000 clients and FedAvg of 500, half an hour"
@@ -75,6 +78,10 @@ experiments: $(READY)
 experiments-full: $(READY)
 	$(EXPERIMENTS) --size paper --output-dir simulations/results
 
+experiments-families: $(READY)
+	PYTHONPATH=simulations $(BIN)/python -m fedridge_simulations.families \
+	  --output-dir simulations/results/families
+
 report: $(READY)
 	$(EXPERIMENTS) --render --output-dir simulations/results
 
@@ -118,6 +125,10 @@ test-deployment: $(READY)
 test-tables: $(READY)
 	$(BIN)/python -m pytest tests/whole/test_real_tables.py tests/data tests/flower/test_table_requests.py
 	$(BIN)/python -m pytest -m slow -s tests/whole/test_forest_cover.py
+
+test-families: $(READY)
+	$(BIN)/python -m pytest -m "slow or not slow" tests/whole/test_families_real.py \
+	  tests/deployment/test_families_deployment.py
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py \

@@ -49,6 +49,7 @@ from .privacy import (
 from .regression.alpha_grid import UnlikeScalesWarning
 from .regression.alpha_selection import AlphaSelection, GridEdgeWarning, select_alpha
 from .regression.classification import RidgeClassifierModel
+from .regression.family_model import FamilyModel
 from .regression.inference import FewSitesWarning, Inference, infer
 from .regression.leave_client_out import ClampedLossWarning
 from .regression.model import RidgeModel
@@ -73,6 +74,7 @@ __all__ = [
     "ClampedLossWarning",
     "DataError",
     "DifferentialPrivacy",
+    "FamilyModel",
     "FeatureMap",
     "FedRidge",
     "FedRidgeError",

@@ -107,6 +107,12 @@ def kernels_table() -> str:
     )
 
 
+def families_table() -> str:
+    """Return rounds, bytes and seconds of logistic regression."""
+    heads, *rows = _tables("families", "# Logistic regression against FedAvg")[0]
+    return text_table(heads, rows, 2)
+
+
 def verdicts() -> str:
     """Return the experiments and what came of each, with links from the top."""
     heads, *rows = _rows((EXPERIMENTS / "REPORT.md").read_text("utf-8"))[0]

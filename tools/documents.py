@@ -80,6 +80,7 @@ class Place:
 
 PLACES = [
     Place("run", "the last `make run`", "README.md", tables.run_table),
+    Place("families", EXPERIMENTS, "README.md", tables.families_table),
     Place("verdicts", EXPERIMENTS, "README.md", tables.verdicts),
     Place("costs", BENCHMARKS, "README.md", lambda: tables.benchmark_table(short=True)),
     Place("demo", DEPLOYED, "README.md", tables.deployed_demo),

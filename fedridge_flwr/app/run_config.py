@@ -15,6 +15,7 @@ from ..federation.requests import MODES
 from ..federation.screening.outliers import SCREENS
 from ..federation.secure_sum.terms import SecureSum
 from ..privacy import DifferentialPrivacy
+from ..regression.families import FAMILY_NAMES
 from ..regression.inference import COVARIANCES
 from ..statistics.float32 import WIRE_DTYPES
 
@@ -26,6 +27,7 @@ _CHOICES = {
     "standard_errors": COVARIANCES,
     "wire_dtype": WIRE_DTYPES,
     "mode": MODES,
+    "family": FAMILY_NAMES,
     "screen": SCREENS,
     "missing": MISSING,
 }
@@ -47,6 +49,7 @@ class AppSettings:
     client_column: str = ""
     table: str = ""
     alpha: float = 1.0
+    family: str = "gaussian"
     alphas: str = ""
     cv: str = ""
     standard_errors: str = "classical"
@@ -74,6 +77,7 @@ class AppSettings:
         """Return the settings of `FedRidge`."""
         return {
             "alpha": self.alpha,
+            "family": self.family,
             "alphas": self.candidates(),
             "cv": self.cv or None,
             "standardize": self.standardize,
@@ -165,6 +169,11 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         raise FedRidgeError(
             "run-config compare-rounds must be 0 with tables: their rows are at the "
             "clients only, and the app's FedAvg knows its own data sets."
+        )
+    if settings.table_formula() is None and settings.family != "gaussian":
+        raise FedRidgeError(
+            f'run-config family="{settings.family}" needs tables: give a formula, or a '
+            "target. The app's own data sets are compared with ridge regression."
         )
     if settings.mapping() is not None and settings.compare_rounds:
         raise FedRidgeError(

@@ -39,6 +39,9 @@ def fit(
     missing: o.Missing = "drop",
     weights: o.Weights = "",
     alpha: Annotated[float, typer.Option(help="Ridge penalty.")] = 1.0,
+    family: Annotated[
+        str, typer.Option(help="gaussian, binomial (0 and 1) or poisson (counts).")
+    ] = "gaussian",
     alphas: Annotated[
         str, typer.Option(help='Choose alpha: "auto", or numbers as in 0.1,1,10.')
     ] = "",
@@ -91,6 +94,7 @@ def fit(
         table=table,
         policy=policy,
         alpha=alpha,
+        family=family,
         alphas=_alphas(alphas),
         cv=cv or None,
         standardize=standardize,

@@ -68,11 +68,15 @@ def predict_table(
 
 
 def prediction_names(model: RidgeModel) -> list[str]:
-    """Return the names of the new columns: of each target, or of the class."""
-    if hasattr(model, "classes_"):
+    """Return the names of the new columns: of each target or class, or of the label."""
+    is_family = hasattr(model, "predict_mean")
+    if hasattr(model, "classes_") and not is_family:
         return ["predicted_class"]
     n_targets = len(np.atleast_2d(model.coef_))
     known = None if model.targets is None else model.targets.known
+    if n_targets > 1 and hasattr(model, "classes_"):
+        name = "y" if known is None else known[0]
+        return [f"predicted_{name}_{label}" for label in model.classes_]
     if known is None:
         known = tuple(f"y{k}" for k in range(n_targets)) if n_targets > 1 else ("y",)
     return [f"predicted_{name}" for name in known]
@@ -92,10 +96,14 @@ def _predictions(
             batch, with_target=False, unknown_is_missing=unknown_is_missing
         )
         X, kept = rows.X, rows.kept
-    kind = getattr(model, "classes_", model.coef_).dtype
+    by_label = prediction_names(model) == ["predicted_class"]
+    kind = getattr(model, "classes_" if by_label else "coef_").dtype
     found = np.zeros((len(kept), len(prediction_names(model))), dtype=kind)
     if kept.any():
-        found[kept] = model.predict(X).reshape(len(X), -1)
+        # Of families, means: the probabilities of classes, whose labels may be texts.
+        found[kept] = getattr(model, "predict_mean", model.predict)(X).reshape(
+            len(X), -1
+        )
     return found, kept
 
 

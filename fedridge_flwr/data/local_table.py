@@ -53,11 +53,14 @@ class RowOrigin:
     identities : callable, optional
         Returns what identifies each row, one row of an array for each, over *all*
         columns of the table: two formulas have other complete rows, but the same table.
+    offset : ndarray, optional
+        What is added to the linear predictor of each row, where rows came with one.
     """
 
     columns: Sequence[str] | None = None
     levels: Mapping[str, Mapping[Any, int]] | None = None
     identities: Callable[[], NDArray[Any]] | None = None
+    offset: NDArray[Any] | None = None
 
 
 class LocalTable:

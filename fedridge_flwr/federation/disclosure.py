@@ -40,13 +40,15 @@ REQUESTS = (
     "secure",
     "residuals",
     "leverages",
+    "families",
 )
 """What a server can ask for, as a policy calls it."""
 
 # A map that is not linear can be chosen so that statistics tell single rows. So can
-# models, of whose residuals sites send fourth moments; leverages come with the inverse
-# over all rows, from which one of two sites can compute the statistics of the other.
-_UNUSUAL = ("feature_maps", "residuals", "leverages")
+# coefficients of a family, and models of whose residuals sites send fourth moments.
+# Leverages come with the inverse over all rows, from which one of two sites can compute
+# the statistics of the other.
+_UNUSUAL = ("feature_maps", "residuals", "leverages", "families")
 _USUAL = tuple(name for name in REQUESTS if name not in _UNUSUAL)
 
 _NAMES = {
@@ -64,6 +66,9 @@ _NAMES = {
     "secure-shares": "secure",
     "secure-masked": "secure",
     "secure-unmask": "secure",
+    "outcome": "families",
+    "working": "families",
+    "counts": "evaluation",
 }
 """The name of every task; a task that is not among them is never allowed."""
 
@@ -114,8 +119,9 @@ class SitePolicy:
         functions, arithmetic and products of numbers in a formula), "private", "table"
         (names, types and levels), "classes" (labels of y and their counts), "secure"
         (secure sums), "residuals" (robust standard errors), "leverages" (with
-        "residuals", for HC2 and HC3). By default all but "feature_maps", "residuals"
-        and "leverages".
+        "residuals", for HC2 and HC3), "families" (logistic and Poisson regression: the
+        server chooses coefficients, by which rows are weighted). By default all but
+        "feature_maps", "residuals", "leverages" and "families".
     require_privacy : bool
         Answer private requests only.
     require_secure_sums : bool
@@ -388,13 +394,9 @@ no rule 'min_row'.
         self, rows: Rows, mapped: Rows, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why rows are declined; `mapped` are the same after the feature map."""
-        n_rows, effective = rows.n_filled, effective_number(rows)
+        n_rows = rows.n_filled
         yield from self._few_rows(n_rows)
-        if n_rows >= self.min_rows > effective:
-            yield (
-                f"min_rows={self.min_rows}, but by their weights {n_rows} rows count "
-                f"as {effective:.3g}"
-            )
+        yield from self.reasons_by_weights(rows)
         width, ratio = mapped.n_features + mapped.n_targets, self.max_columns_per_row
         if ratio is not None and width > ratio * n_rows:
             yield (
@@ -408,6 +410,15 @@ no rule 'min_row'.
             yield from rare_values(rows, least)
             if mapped is not rows:
                 yield from rare_values(mapped, least, " after the feature map")
+
+    def reasons_by_weights(self, rows: Rows) -> Iterator[str]:
+        """Yield why weights are declined: a few rows outweigh all others."""
+        n_rows, effective = rows.n_filled, effective_number(rows)
+        if n_rows >= self.min_rows > effective:
+            yield (
+                f"min_rows={self.min_rows}, but by their weights {n_rows} rows count "
+                f"as {effective:.3g}"
+            )
 
     def _few_rows(self, n_rows: int) -> Iterator[str]:
         if n_rows < self.min_rows:

@@ -14,6 +14,7 @@ from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
 from ..regression.summary import recommends_triangular
+from .family_fit import family_fit
 from .multiround_fit import multiround
 from .one_shot import one_shot
 from .private_fit import private_one_shot, private_refinement
@@ -37,6 +38,7 @@ _TOLD = (
     "min_clients",
     "wire_dtype",
     "statistics",
+    "family",
     "mode",
     "tol",
     "max_rounds",
@@ -57,6 +59,8 @@ def way_of_fitting(settings: FitSettings) -> Fit:
     if settings.privacy is not None:
         many = settings.privacy.rounds > 1
         return private_refinement(settings) if many else private_one_shot(settings)
+    if settings.family != "gaussian":
+        return family_fit(settings)
     return one_shot(settings) if settings.one_shot else multiround(settings)
 
 
@@ -298,7 +302,8 @@ class FitRun:
         multiround = result.refinement is not None
         chosen_by_auto = settings.mode == "auto" and not settings.one_shot
         no_choice = settings.selection is not None or settings.secure is not None
-        if no_choice or not total.count or chosen_by_auto:
+        iterates = settings.family != "gaussian"
+        if no_choice or iterates or not total.count or chosen_by_auto:
             return []
         clients = len(result.gathered.answers.participants) - len(result.dropped)
         mode = settings.mode if multiround else "oneshot"

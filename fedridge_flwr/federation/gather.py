@@ -309,6 +309,34 @@ def _agree_on_coding(found: Gathered) -> Generator[Round, None, None]:
         raise too_few(found.table, found.settings)
 
 
+def drop_members(
+    found: Gathered,
+    members: dict[str, Any],
+    lost: Iterable[str],
+    reasons: Mapping[str, str],
+) -> dict[str, str]:
+    """Take clients out that went away after the first round, and return why."""
+    dropped = {}
+    for client in lost:
+        reason = reasons.get(client, _GONE)
+        if found.settings.map_needs_data:
+            reason += STILL_IN_MAP
+        dropped[client] = f"round {found.rounds}: {reason}"
+        del members[client]
+    return dropped
+
+
+def refuse_too_few(found: Gathered, remaining: int, gone: Mapping[str, str]) -> None:
+    """Raise that too few clients are left in a later round, if so, and who has gone."""
+    needed = found.settings.min_clients
+    if remaining < max(needed, 1):
+        left = "; ".join(f"client {c}: {r}" for c, r in gone.items())
+        raise NotEnoughClientsError(
+            f"{counted(remaining, 'client')} left in round {found.rounds}, at least "
+            f"{needed} needed. {left}"
+        )
+
+
 def too_few(answers: Answers, settings: FitSettings) -> NotEnoughClientsError:
     """Return the error that says how many answers there were, and what failed."""
     failures = answers.failures

@@ -16,7 +16,6 @@ from .._text import counted
 from .._types import Array
 from ..errors import (
     NotConvergedWarning,
-    NotEnoughClientsError,
     ProtocolError,
     SingularSystemError,
 )
@@ -25,7 +24,7 @@ from ..multiround import ConjugateSteps, Opening, System
 from ..multiround.product_checks import KnownProduct, check_product, sizes_of
 from ..regression.model import RidgeModel
 from .aggregate import Answers
-from .gather import STILL_IN_MAP, Gathered, gather
+from .gather import Gathered, drop_members, gather, refuse_too_few
 from .one_shot import solve_gathered
 from .reporting.rounds import Refinement
 from .requests import AskOpening, AskProduct, choose_mode
@@ -211,21 +210,11 @@ class _Refining:
         return found
 
     def _drop(self, lost: list[str], reasons: dict[str, str]) -> None:
-        where = f"round {self._gathered.rounds}"
-        for client in lost:
-            reason = reasons.get(client, "not connected any more")
-            if self._settings.map_needs_data:
-                reason += STILL_IN_MAP
-            self.dropped[client] = f"{where}: {reason}"
-            del self.members[client]
-        needed = self._settings.min_clients
+        self.dropped |= drop_members(self._gathered, self.members, lost, reasons)
         remaining = len(self.members) + self.n_known
-        if remaining < needed:
-            left = "; ".join(f"client {c}: {r}" for c, r in self.dropped.items())
-            raise NotEnoughClientsError(
-                f"{remaining} client(s) left in {where}, at least {needed} "
-                f"needed. {left}"
-            )
+        # Where nobody is left who is asked, what the others sent may be enough.
+        if remaining < self._settings.min_clients:
+            refuse_too_few(self._gathered, remaining, self.dropped)
 
     def _build(self, start: Array | None) -> None:
         """Set up the system of the members, and go on from `start`."""

@@ -89,6 +89,9 @@ class FitReport:
     evaluation : dict of str to float or None
         Scores over the evaluation rows of all clients, if there was an evaluate round:
         "mse", "r2", and "mean-site-r2", the mean of the clients' own R².
+    calibration : list of dict
+        Of a family, if there was an evaluate round: weight, predicted and observed mean
+        in up to ten groups of rows, of several classes those of the first.
     evaluation_note : str
         Why there is no "r2", if clients did not send what it takes.
     evaluation_failures : dict of str to str
@@ -181,6 +184,7 @@ class FitReport:
     evaluation: dict[str, float] | None = None
     evaluation_failures: dict[str, str] = field(default_factory=dict)
     evaluation_note: str = ""
+    calibration: list[dict[str, float]] = field(default_factory=list)
     privacy: PrivacyReport | None = None
     refinement: Refinement | None = None
     mode: str = ""

@@ -13,12 +13,14 @@ from .._types import Array
 from ..data.coding import Coding
 from ..data.formula import TableFormula
 from ..data.names import Columns
+from ..data.outcome_labels import Label
 from ..data.schema import Schema
 from ..features import FeatureMap
 from ..privacy.curator import ReleaseRequest
 from ..regression.leave_client_out import HeldOut
 from ..regression.model import RidgeModel
 from ..regression.residual_moments import ResidualProbe
+from ..regression.working import Points
 from . import costs
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 from .secure_sum.terms import Terms
@@ -167,6 +169,40 @@ class AskProduct(Request):
     vectors: Array
 
     task: ClassVar[str] = "product"
+
+
+@dataclass(frozen=True)
+class AskOutcome(Request):
+    """Statistics of X with classes or counts, and the labels."""
+
+    family: str
+
+    task: ClassVar[str] = "outcome"
+
+
+@dataclass(frozen=True, eq=False)
+class AskWorking(Request):
+    """Working statistics and deviances at some coefficients.
+
+    `labels` are those of all clients; a class is a place among them.
+    """
+
+    family: str
+    labels: tuple[Label, ...]
+    points: Points
+
+    task: ClassVar[str] = "working"
+
+
+@dataclass(frozen=True, eq=False)
+class AskCounts(Request):
+    """Counts of the evaluation rows in bins of what a family's model predicts."""
+
+    family: str
+    labels: tuple[Label, ...]
+    points: Points
+
+    task: ClassVar[str] = "counts"
 
 
 @dataclass(frozen=True)

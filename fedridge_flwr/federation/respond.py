@@ -36,9 +36,11 @@ from .requests import (
     Answer,
     AskClasses,
     AskColumns,
+    AskCounts,
     AskEvaluation,
     AskLosses,
     AskOpening,
+    AskOutcome,
     AskProduct,
     AskRelease,
     AskResiduals,
@@ -46,6 +48,7 @@ from .requests import (
     AskStatistics,
     AskTable,
     AskUnmask,
+    AskWorking,
     Losses,
     Request,
 )
@@ -60,6 +63,12 @@ _ABOUT_KEYS = (AskShares.task, AskUnmask.task)
 _NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
+)
+
+
+_NO_OFFSET = (
+    'rows with an offset are for a server with family="binomial" or "poisson": '
+    "return (X, y, sample_weight)."
 )
 
 
@@ -199,10 +208,16 @@ def respond(
     if request.task == AskTable.task:
         table: Answer = found
         return table
-    if request.task == AskRelease.task:
-        return _release(request, found, guards)
     X, y, weight, *more = found
     origin: RowOrigin | None = more[0] if more else None
+    if request.task in _FAMILY_TASKS:
+        from .family_respond import family_answer
+
+        return family_answer(request, (X, y, weight), origin, guards)
+    if origin is not None and origin.offset is not None:
+        raise DataError(_NO_OFFSET)
+    if request.task == AskRelease.task:
+        return _release(request, found, guards)
     loaded, rows = admitted_rows(request, found, guards)
     y = y if request.classes is None else rows.Y
     if request.task != AskProduct.task:
@@ -249,22 +264,25 @@ def _load(request: Request, load: Callable[[], Any], guards: Guards) -> Any:
 def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
     """Return what a user's function returned as what a request is about.
 
-    Rows are (X, y) or (X, y, weights). Of a whole table the server's formula says what
-    is X and what is y.
+    Rows are (X, y), (X, y, weights) or (X, y, weights, offset). Of a whole table the
+    server's formula says what is X and what is y.
     """
     asks_table = request.task == AskTable.task
-    if isinstance(data, tuple | list) and len(data) in (2, 3):
+    if isinstance(data, tuple | list) and len(data) in (2, 3, 4):
         if asks_table or request.coding is not None:
             raise ProtocolError(_NO_TABLE)
-        X, y, *weight = data
-        return X, y, weight[0] if weight else None
+        X, y, *rest = data
+        weight, offset = (*rest, None, None)[:2]
+        if offset is None:
+            return X, y, weight
+        return X, y, weight, RowOrigin(offset=np.array(offset))
     table = as_local_table(data)
     if table is None:
         got = type(data).__name__
         got += f" of {len(data)}" if isinstance(data, tuple | list) else ""
         raise DataError(
-            f"{what} must be (X, y) or (X, y, sample_weight), or a whole table, got a "
-            f"{got}."
+            f"{what} must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, "
+            f"offset), or a whole table, got a {got}."
         )
     if asks_table:
         return table
@@ -274,6 +292,11 @@ def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
             'it wants: use FedRidge(formula="target ~ feature + ...").'
         )
     return table.coded(request.coding)
+
+
+_FAMILY_TASKS = (AskOutcome.task, AskWorking.task, AskCounts.task)
+EVALUATION_TASKS = (AskEvaluation.task, AskCounts.task)
+"""What is asked about the evaluation rows."""
 
 
 def _table(request: Any, table: Any, guards: Guards) -> Answer:
@@ -300,7 +323,7 @@ def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
 
 
 def _statistics(request: AskStatistics, rows: Rows) -> Answer:
-    _check_width(rows)
+    check_width(rows)
     found = ENCODERS[request.statistics](rows, request.wire_dtype)
     return Answer(
         found.kind,
@@ -330,7 +353,7 @@ def _opening(request: AskOpening, rows: Rows) -> Answer:
     if mode == "oneshot":
         return _statistics(AskStatistics(classes=request.classes), rows)
     if mode == "refine":
-        _check_width(rows)
+        check_width(rows)
     opening = Opening.from_rows(rows, factor=mode == "refine")
     labelled, arrays = request.classes is not None, opening.to_arrays()
     return Answer(request.task, arrays, rows.n_rows, rows.schema, labelled=labelled)
@@ -393,7 +416,7 @@ def _losses(request: AskLosses, rows: Rows) -> Losses:
 
 
 def _residuals(request: AskResiduals, rows: Rows) -> Answer:
-    _check_width(rows)
+    check_width(rows)
     found = ResidualMoments.from_rows(rows, request.probe).to_arrays()
     return Answer(request.task, found, rows.n_rows, rows.schema)
 
@@ -409,7 +432,7 @@ _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
 }
 
 
-def _check_width(rows: Rows) -> None:
+def check_width(rows: Rows) -> None:
     """Decline a feature map of the server's whose statistics would fill the memory."""
     if rows.feature_map is not None and rows.n_features > MOST_FEATURES:
         raise ProtocolError(

@@ -13,6 +13,7 @@ from ..errors import FedRidgeError, PrivacyError
 from ..features import FeatureMap
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha_grid import Alphas, check_alphas
+from ..regression.families import FAMILY_NAMES
 from ..regression.inference import COVARIANCES
 from ..regression.model import RidgeModel
 from ..statistics.encoding import STATISTICS
@@ -27,6 +28,9 @@ SECURE_ROUNDS = 4
 
 MORE_AGREEMENTS = 3
 """How often a feature map is made again because clients have gone."""
+
+FAMILY_ROUNDS = 25
+"""Rounds after the first in which a likelihood is maximised, at most."""
 
 SCREENED_BYTES = 32 << 20
 """Statistics of clients kept together to look at their leverage, at most."""
@@ -62,6 +66,7 @@ class FitSettings:
     strict: bool = False
     secure: SecureSum | None = None
     formula: TableFormula | None = None
+    family: str = "gaussian"
 
     selection: str | None = field(init=False)
     """How alpha is chosen: "clients", "server", "gcv", with privacy "noise", or not."""
@@ -120,6 +125,7 @@ class FitSettings:
             check_choice("cv", self.cv, ("clients", "server", "gcv"))
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
+        check_choice("family", self.family, FAMILY_NAMES)
         self._derive()
         counted_first = self.class_weight == "balanced"
         if self.classes == "auto" and not self.one_shot and not counted_first:
@@ -127,6 +133,8 @@ class FitSettings:
                 f'classes="auto" needs mode="oneshot": with mode="{self.mode}" give '
                 "the list of all classes."
             )
+        if self.family != "gaussian":
+            check_family_settings(self)
         if self.mode != "oneshot":
             check_rounds_settings(self)
         if self.one_standard_error and self.selection in (None, "gcv"):
@@ -163,6 +171,8 @@ class FitSettings:
         one_shot = self.mode == "oneshot" or (self.mode == "auto" and only_one_shot)
         needs_data = self.feature_map is not None and self.feature_map.needs_data
         rounds = 1 if one_shot else self.max_rounds
+        iterates = self.family != "gaussian"
+        rounds += min(self.max_rounds, FAMILY_ROUNDS) if iterates else 0
         balanced = self.class_weight == "balanced"
         agrees = needs_data or self.formula is not None or balanced
         rounds += needs_data + (self.formula is not None) + balanced
@@ -188,6 +198,7 @@ class FitSettings:
             "excludes": excludes,
             "keeps_parts": excludes
             or secure
+            or iterates
             or choice in ("clients", "server")
             or kind.startswith("CR"),
             "asks_residuals": kind.startswith("HC"),
@@ -325,6 +336,40 @@ def check_form_settings(settings: FitSettings) -> None:
         raise FedRidgeError(
             f'statistics="{form}" is not available here: {"; ".join(wrong)}. Use '
             'statistics="moments", or leave that out.'
+        )
+
+
+def check_family_settings(settings: FitSettings) -> None:
+    """Refuse what a likelihood that is maximised in rounds does not go with."""
+    what = f'family="{settings.family}"'
+    if settings.privacy is not None:
+        raise PrivacyError(
+            f"{what} is not available with privacy: every round would be a release of "
+            'its own about the same rows. Use family="gaussian" on 0 and 1.'
+        )
+    others = {
+        "secure": "two sums over other clients would tell single ones",
+        "statistics": "it sends moments",
+        "standard_errors": "they follow from the last round, as in a GLM",
+        "classes": "its labels are those of y",
+    }
+    for name, why in others.items():
+        if getattr(settings, name) != getattr(FitSettings, name):
+            raise FedRidgeError(f"{name} is not available with {what}: {why}.")
+    if settings.mode not in ("oneshot", "auto"):
+        raise FedRidgeError(
+            f'{what} has rounds of its own, each with all statistics: mode="'
+            f'{settings.mode}" is for family="gaussian".'
+        )
+    if settings.wire_dtype != "float64":
+        raise FedRidgeError(
+            f"{what} sends float64: rounding to {settings.wire_dtype} would move where "
+            "the rounds end."
+        )
+    if settings.selection == "gcv":
+        raise FedRidgeError(
+            f'cv="gcv" is for family="gaussian": with {what} alpha is chosen by the '
+            'deviance of clients that are left out, cv="server" or cv="clients".'
         )
 
 

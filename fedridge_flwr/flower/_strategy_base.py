@@ -19,12 +19,15 @@ from ..errors import FedRidgeError, PrivacyError
 from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
-from ..federation.requests import AskEvaluation, Request
+from ..federation.requests import AskCounts, AskEvaluation, Request
 from ..federation.settings import FitSettings
 from ..federation.standard_errors import infer_result
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
+from ..regression.binned import BinnedOutcomes
 from ..regression.evaluation import ErrorMoments, Evaluation, pool
+from ..regression.family_inference import FamilyInference
+from ..regression.family_model import FamilyModel
 from ..regression.inference import Inference
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Exact, Statistics
@@ -176,14 +179,17 @@ class StrategyBase:
         return {self._names.of(client): parts[client] for client in wanted}
 
     @property
-    def inference_(self) -> Inference:
+    def inference_(self) -> Inference | FamilyInference:
         """Standard errors, tests and intervals of the model.
 
         They are of the kind that `standard_errors` says. Other kinds are `infer` of
         `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
         `residual_moments_`.
         """
-        model, total = self.model_, cast("Statistics", self.statistics_)
+        model = self.model_
+        if isinstance(model, FamilyModel):
+            return model.inference()
+        total = cast("Statistics", self.statistics_)
         if model.privacy_ is not None or total.form not in EXACT_FORMS:
             raise AttributeError(
                 "there is no inference_: standard errors need full statistics without "
@@ -316,11 +322,13 @@ class StrategyBase:
 
     # ---- evaluation -------------------------------------------------------------
 
-    def _evaluation_request(self) -> AskEvaluation:
-        result = _fitted(self._run.result)
-        gathered = result.gathered
+    def _evaluation_request(self) -> Request:
+        gathered, model = _fitted(self._run.result).gathered, self.model_
         # The arrays of the model are on mapped columns.
-        found: AskEvaluation = gathered.about(AskEvaluation(self.model_))
+        ask: Request = AskEvaluation(model)
+        if isinstance(model, FamilyModel):
+            ask = AskCounts(model.family, model.labels, model.points())
+        found: Request = gathered.about(ask)
         return found
 
     def _finish_evaluation(
@@ -328,7 +336,11 @@ class StrategyBase:
     ) -> dict[str, float]:
         """Pool what the clients evaluated, and put it into the report."""
         report = self.report_
-        pooled, note = pool_evaluations(list(answers.parts.values()))
+        parts = list(answers.parts.values())
+        if self._settings.family != "gaussian":
+            pooled, note = self._pool_counts(parts), ""
+        else:
+            pooled, note = pool_evaluations(parts)
         report.bytes_up += up
         report.bytes_down += down
         report.seconds["evaluate"] = time.perf_counter() - began
@@ -339,11 +351,21 @@ class StrategyBase:
             log.warning("aggregate_evaluate: %s", note)
         return pooled
 
+    def _pool_counts(self, parts: list[BinnedOutcomes]) -> dict[str, float]:
+        """Return the scores of all evaluation rows, and keep the calibration."""
+        if not parts:
+            return {}
+        whole = sum(parts[1:], start=parts[0])
+        self.report_.calibration = whole.calibration()
+        return {**whole.scores(), "num-examples": float(whole.n_rows)}
+
     # ---- log --------------------------------------------------------------------
 
     def _describe_settings(self) -> str:
         settings = self._settings
         alpha = _HOW_ALPHA.get(settings.selection or "", f"{settings.alpha:g}")
+        if settings.family != "gaussian" and settings.selection is not None:
+            alpha = "chosen by the deviance of clients left out"
         return (
             f"{self._describe_rounds()}, alpha {alpha}, intercept "
             f"{settings.fit_intercept}, standardize {settings.standardize}, valid "
@@ -363,6 +385,8 @@ class StrategyBase:
         small = ["to count classes"] * (settings.class_weight == "balanced")
         small += ["for the feature map"] * settings.map_needs_data
         first = f", after a small round {' and one '.join(small)}" if small else ""
+        if settings.family != "gaussian":
+            return f"{settings.family}, at most {settings.rounds} rounds{first}"
         if settings.one_shot:
             more = f", and one for {settings.standard_errors} standard errors"
             return f"one round{first}{more if settings.asks_residuals else ''}"

@@ -41,13 +41,13 @@ from ..federation.disclosure import SitePolicy
 from ..federation.policy_file import CONFIG_KEY, VARIABLE, policies_in_force
 from ..federation.requests import (
     SECURE_TASKS,
-    AskEvaluation,
+    AskCounts,
     AskRelease,
     AskStatistics,
     AskTable,
     Request,
 )
-from ..federation.respond import Guards, loaded_rows, respond
+from ..federation.respond import EVALUATION_TASKS, Guards, loaded_rows, respond
 from ..federation.secure_sum.terms import STATE, SecurePolicy
 from ..linalg.blas import keep_to_own_cores
 from ..privacy.ledger import PrivacyLedger
@@ -56,6 +56,7 @@ from .error_text import LONGEST_NAME, one_line, readable_error
 from .protocol.answer_records import (
     NAME_KEY,
     answer_fields,
+    counts_metrics,
     error_content,
     evaluation_metrics,
     losses_metrics,
@@ -103,9 +104,10 @@ def ridge_client_app(
     Parameters
     ----------
     load_data : callable
-        ``load_data(context)`` returns this client's rows as (X, y) or
-        (X, y, sample_weight); or a whole table, a data frame or a `TableFile`, of which
-        ``FedRidge(formula=...)`` says what is X and what is y. Of what it raises the
+        ``load_data(context)`` returns this client's rows as (X, y),
+        (X, y, sample_weight) or (X, y, sample_weight, offset); or a whole table, a data
+        frame or a `TableFile`, of which ``FedRidge(formula=...)`` says what is X and
+        what is y. An offset is for ``FedRidge(family=...)``. Of what it raises the
         server is told the type and the line; the message, which may quote data, is in
         the client's own log. To tell the server a reason, raise a `DataError`.
     load_eval_data : callable, optional
@@ -198,7 +200,7 @@ change from run to run.
 
     def site(context: Context) -> Site:
         def load(request: Request, fit: object) -> Any:
-            evaluating = request.task == AskEvaluation.task
+            evaluating = request.task in EVALUATION_TASKS
             own = (load_eval_data if evaluating else None) or load_data
 
             def rows() -> Any:
@@ -373,6 +375,9 @@ def evaluate_arrays(
     if asks_for_losses(config):
         smallest = float(found.values.min())
         return smallest, found.n_rows, dict(losses_metrics(found))
+    if getattr(found, "kind", "") == AskCounts.task:
+        metrics = counts_metrics(found, site.share_names)
+        return float(found.arrays[AskCounts.task][1]), found.count, metrics
     return found.mse, found.n_rows, dict(evaluation_metrics(found))
 
 

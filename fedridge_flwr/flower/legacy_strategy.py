@@ -102,7 +102,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    standard_errors, wire_dtype, statistics, max_bytes, screen, unnamed, strict, formula
+    standard_errors, wire_dtype, statistics, max_bytes, screen, unnamed, strict, \
+formula, family
         As in `fedridge_flwr.FedRidge`.
     secure : SecureSum, optional
         Refused: secure sums need `fedridge_flwr.FedRidge`.
@@ -143,8 +144,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
     for these:
 
     - Private rounds: as many as the privacy has.
-    - The modes of several rounds end by themselves, after `max_rounds` at the latest.
-      Give ``ServerConfig`` as many, or there may be no model.
+    - The modes of several rounds end by themselves, after `max_rounds` at the latest,
+      and families after 26. Give ``ServerConfig`` as many, or there may be no model.
     - A map that needs data, and balanced classes, take one round more each, up to
       four if clients go away. ``standard_errors="HC0"`` to "HC3" take one more, too.
 
@@ -201,6 +202,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
         *,
         fit_intercept: bool = True,
         standardize: bool = False,
+        family: str = "gaussian",
         fraction_fit: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_fit_clients: int | None = None,

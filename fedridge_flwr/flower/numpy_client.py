@@ -13,8 +13,8 @@ from ..data.rows import check_rows
 from ..errors import PrivacyError
 from ..features import FeatureMap, check_permission
 from ..federation.disclosure import SitePolicy
-from ..federation.requests import AskEvaluation, AskStatistics
-from ..federation.respond import Guards, loaded_rows
+from ..federation.requests import AskStatistics
+from ..federation.respond import EVALUATION_TASKS, Guards, loaded_rows
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
 from ..statistics.sufficient import SufficientStatistics
@@ -43,6 +43,8 @@ class RidgeClient(NumPyClient):
         Evaluation rows (X, y) or (X, y, sample_weight); by default the training rows.
     sample_weight : array-like, optional
         Non-negative weights.
+    offset : array-like, optional
+        Added to the linear predictor, for ``family="binomial"`` or "poisson".
     min_rows : int
         With fewer rows the client declines.
     share_feature_names : bool
@@ -96,6 +98,7 @@ class RidgeClient(NumPyClient):
         eval_data: tuple[Any, ...] | None = None,
         *,
         sample_weight: Any = None,
+        offset: Any = None,
         min_rows: int = 2,
         share_feature_names: bool = False,
         feature_maps: Sequence[FeatureMap] | None = None,
@@ -105,7 +108,10 @@ class RidgeClient(NumPyClient):
         client_name: ClientName | None = None,
         site_policy: SitePolicy | None = None,
     ) -> None:
-        train = (X, y, sample_weight)
+        train: Any = (X, y, sample_weight)
+        if offset is not None:
+            given = (*train, offset)
+            train = loaded_rows(given, AskStatistics(), "X, y")
         evaluation: Any = train
         if eval_data is not None:
             evaluation = loaded_rows(eval_data, AskStatistics(), "eval_data")
@@ -131,7 +137,7 @@ class RidgeClient(NumPyClient):
 
         self._site = Site(
             load=lambda request, _: (
-                evaluation if request.task == AskEvaluation.task else train
+                evaluation if request.task in EVALUATION_TASKS else train
             ),
             guards=guards,
             share_names=share_feature_names,
@@ -144,7 +150,7 @@ class RidgeClient(NumPyClient):
     @property
     def n_rows(self) -> int:
         """Number of training rows."""
-        return check_rows(*self._rows).n_rows
+        return check_rows(*self._rows[:3]).n_rows
 
     def statistics(self) -> SufficientStatistics:
         """Return the statistics of the training rows, if there are enough rows.
@@ -162,7 +168,7 @@ class RidgeClient(NumPyClient):
         >>> RidgeClient([[0.0], [1.0]], [1.0, 3.0]).statistics()
         SufficientStatistics(2 rows, 1 feature, 1 target)
         """
-        asked, rows = AskStatistics(), check_rows(*self._rows)
+        asked, rows = AskStatistics(), check_rows(*self._rows[:3])
         guards = self._site.guards(asked.task)
         guards.check_request(asked)
         guards.check_rows(rows)

@@ -63,6 +63,9 @@ class FedRidge(StrategyBase, Strategy):
         Whether there is an intercept; without it this is the paper's Algorithm 1.
     standardize : bool
         Penalise coefficients of features scaled to unit variance.
+    family : {"gaussian", "binomial", "poisson"}
+        Ridge regression, or logistic or Poisson regression in up to 26 rounds:
+        minimises -log-likelihood + alpha/2 ||w||², and `model_` is a `FamilyModel`.
     fraction_train : float
         Fraction of the connected nodes that are asked. Anything but 1.0 leaves rows
         out.
@@ -220,6 +223,7 @@ class FedRidge(StrategyBase, Strategy):
         *,
         fit_intercept: bool = True,
         standardize: bool = False,
+        family: str = "gaussian",
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 1,

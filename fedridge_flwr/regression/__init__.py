@@ -1,5 +1,7 @@
 """Statistics to answers: solve, alpha, inference, sites; knows nothing of clients."""
 
+from .family_inference import FamilyInference
+from .family_model import FamilyModel
 from .hypothesis_tests import HypothesisTest, nested_test, wald_test
 from .inference import FewSitesWarning, Inference, infer
 from .lasso import (
@@ -28,6 +30,8 @@ from .site_estimates import SiteEstimates, site_estimates
 __all__ = [
     "ElasticNetModel",
     "ElasticNetSelection",
+    "FamilyInference",
+    "FamilyModel",
     "FewSitesWarning",
     "FixedSiteEffects",
     "HypothesisTest",

@@ -1,7 +1,7 @@
 """Candidates for alpha: checked, or a grid over the spectrum of the Gram matrix."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
@@ -112,6 +112,40 @@ def best_of(scores: Array, total: Exact | None = None) -> int:
         hidden = max(own, total.rounding) * spread
     best = float(np.min(scores))
     return int(np.flatnonzero(scores <= best + _EQUAL * abs(best) + hidden)[-1])
+
+
+def weigh_losses(
+    alphas: Array,
+    losses: Mapping[str, Array],
+    weights: Mapping[str, float],
+    total: Exact | None,
+    *,
+    one_standard_error: bool,
+) -> tuple[Array, int, dict[str, Any]]:
+    """Return the mean loss of every candidate, the place of the best, and the rest."""
+    clients = [client for client in losses if weights[client] > 0]
+    if not clients:
+        raise StatisticsError("no client computed its held-out losses.")
+    table = np.array([losses[client] for client in clients])
+    if table.shape != (len(clients), alphas.size) or not np.isfinite(table).all():
+        raise StatisticsError(
+            f"every client must compute {alphas.size} finite losses, one for each "
+            "candidate."
+        )
+    share = np.array([weights[client] for client in clients], dtype=np.float64)
+    share /= share.sum()
+    mean = share @ table
+    spread = share**2 @ (table - mean) ** 2
+    if len(clients) > 1:
+        spread *= len(clients) / (len(clients) - 1)
+    error = np.sqrt(spread)
+    chosen = best_of(mean, total)
+    if one_standard_error:
+        best = int(np.argmin(mean))
+        chosen = int(np.flatnonzero(mean <= mean[best] + error[best])[-1])
+    rule = "one standard error" if one_standard_error else "minimum"
+    found = {"standard_error": error, "losses": table, "clients": clients, "rule": rule}
+    return mean, chosen, found
 
 
 def extended_grid(alphas: Array, *, downwards: bool) -> Array:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _LABELS = {
     "loco": "held-out mean squared error",
+    "deviance": "held-out mean deviance",
+    "one-step": "held-out mean deviance, by one Newton step",
     "gcv": "GCV score",
     "noise": "score on the other half of the noise",
 }

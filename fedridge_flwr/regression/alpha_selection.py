@@ -20,7 +20,14 @@ from .._checks import check_choice
 from .._text import counted
 from .._types import Array
 from ..errors import FedRidgeError, SingularSystemError, StatisticsError
-from .alpha_grid import Alphas, auto_alphas, best_of, check_alphas, extended_grid
+from .alpha_grid import (
+    Alphas,
+    auto_alphas,
+    best_of,
+    check_alphas,
+    extended_grid,
+    weigh_losses,
+)
 from .leave_client_out import (
     held_out_losses,
     solve_in_penalty_units,
@@ -89,7 +96,8 @@ class AlphaSelection:
         federated fit (``report_.names`` has their names), and otherwise in that of
         `parts`.
     method : str
-        "loco" or "gcv", or "noise" for a private model.
+        "loco" or "gcv", or "noise" for a private model. Of families "deviance" or
+        "one-step": `mean` and `losses` are then mean deviances.
     rule : str
         "minimum" or "one standard error".
     model : RidgeModel
@@ -146,6 +154,11 @@ class AlphaSelection:
             "loco": f"leaving out {counted(len(self.clients), 'client')} in turn",
             "gcv": "generalized cross-validation",
             "noise": "splitting the privacy noise",
+            "deviance": f"deviance of {len(self.clients)} clients left out in turn",
+            "one-step": (
+                f"deviance of {len(self.clients)} clients left out in turn, by one "
+                "Newton step"
+            ),
         }[self.method]
         rule = "" if self.rule == "minimum" else ", one-standard-error rule"
         return f"{how}, {counted(self.alphas.size, 'candidate')}{rule}"
@@ -244,38 +257,44 @@ class AlphaSelection:
         >>> AlphaSelection.from_losses(total, alphas, losses, weights).mean.round(3)
         array([0.367, 0.2  ])
         """
-        clients = [client for client in losses if weights[client] > 0]
-        if not clients:
-            raise StatisticsError("no client computed its held-out losses.")
-        table = np.array([losses[client] for client in clients])
-        if table.shape != (len(clients), alphas.size) or not np.isfinite(table).all():
-            raise StatisticsError(
-                f"every client must compute {alphas.size} finite losses, one for each "
-                "candidate."
-            )
-        share = np.array([weights[client] for client in clients], dtype=np.float64)
-        share /= share.sum()
-        mean = share @ table
-        spread = share**2 @ (table - mean) ** 2
-        if len(clients) > 1:
-            spread *= len(clients) / (len(clients) - 1)
-        error = np.sqrt(spread)
-        chosen = best_of(mean, total)
-        if one_standard_error:
-            best = int(np.argmin(mean))
-            chosen = int(np.flatnonzero(mean <= mean[best] + error[best])[-1])
-        return _refitted(
-            total,
-            alphas,
-            chosen,
-            options,
-            mean,
-            standard_error=error,
-            losses=table,
-            clients=clients,
-            method="loco",
-            rule="one standard error" if one_standard_error else "minimum",
+        mean, chosen, found = weigh_losses(
+            alphas, losses, weights, total, one_standard_error=one_standard_error
         )
+        return _refitted(total, alphas, chosen, options, mean, method="loco", **found)
+
+    @classmethod
+    def from_models(
+        cls,
+        models: list[RidgeModel],
+        losses: Mapping[str, Array],
+        weights: Mapping[str, float],
+        *,
+        method: str,
+        one_standard_error: bool = False,
+    ) -> AlphaSelection:
+        """Choose among models that are fitted already, in the order of their alphas.
+
+        The other parameters are as in `from_losses`, for losses of any kind.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fedridge_flwr import AlphaSelection, SufficientStatistics, solve_path
+        >>> stats = SufficientStatistics.from_data([[0.0], [1.0], [2.0]], [0, 1, 3])
+        >>> losses = {"a": np.array([0.5, 0.2]), "b": np.array([0.1, 0.2])}
+        >>> models = solve_path(stats, [0.1, 1.0])
+        >>> weights = {"a": 2.0, "b": 1.0}
+        >>> AlphaSelection.from_models(models, losses, weights, method="loco").alpha
+        1.0
+        """
+        alphas = np.array([model.alpha_ for model in models])
+        mean, chosen, found = weigh_losses(
+            alphas, losses, weights, None, one_standard_error=one_standard_error
+        )
+        model = models[chosen]
+        selection = cls(model.alpha_, alphas, mean, model=model, method=method, **found)
+        model.alpha_chosen_by = selection.describe()
+        return selection
 
 
 def select_alpha(

@@ -22,15 +22,18 @@ from .._files import read_file, strict_json
 from .._types import Array
 from ..data.coding import Coding
 from ..data.names import Names
+from ..data.outcome_labels import read_labels
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..statistics.encoding import STATISTICS
+from .families import FAMILY_NAMES
 
 if TYPE_CHECKING:
     from .model import RidgeModel
 
 
 _FORMAT = "fedridge-model"
+_FAMILY_FORMAT = "fedridge-family-model"
 _VERSION, _CLASSIFIER_VERSION = 1, 2
 
 
@@ -73,8 +76,10 @@ def write_model(model: RidgeModel, path: Path) -> None:
         content["statistics"] = model.form
     if model.coding is not None:
         content["coding"] = model.coding.content()
+    if hasattr(model, "family"):
+        content |= _family_content(model)
     labels = getattr(model, "labels", None)
-    if labels is not None:
+    if labels is not None and not hasattr(model, "family"):
         # Readers that know no classes would take it for a model of numbers.
         content |= {"version": _CLASSIFIER_VERSION, "classes": list(labels)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +97,12 @@ def read_model(path: Path, build: Callable[..., RidgeModel]) -> RidgeModel:
         raise FedRidgeError(
             f"{path} is not a model file, or is damaged: {error}."
         ) from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+    known = isinstance(content, dict) and content.get("format")
+    if known == _FAMILY_FORMAT:
+        from .family_model import FamilyModel
+
+        build = FamilyModel
+    elif known != _FORMAT:
         raise FedRidgeError(f"{path} is not a model written by RidgeModel.save.")
     version = content.get("version")
     known = (_VERSION, _CLASSIFIER_VERSION)
@@ -136,7 +146,11 @@ def _parameters(content: dict[str, Any]) -> dict[str, Any]:
         n_columns = _count("n_features_in", content["n_features_in"])
         found["n_features_in"] = n_columns
         found["feature_map"] = FeatureMap.from_json(json.dumps(content["feature_map"]))
-    widths = {"feature": n_columns, "target": 1 if coef.ndim == 1 else len(coef)}
+    family = content["format"] == _FAMILY_FORMAT
+    if family:
+        found |= _family_parameters(content, coef.shape)
+    single = coef.ndim == 1 or family
+    widths = {"feature": n_columns, "target": 1 if single else len(coef)}
     for noun, width in widths.items():
         key, hashes = f"{noun}_names", found.pop(f"{noun}s")
         names = None if found[key] is None else Names.of(found[key])
@@ -210,6 +224,55 @@ def _privacy(name: str, value: Any) -> dict[str, Any]:
 
 def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     return lambda name, value: None if value is None else read(name, value)
+
+
+def _family_content(model: Any) -> dict[str, Any]:
+    covariance = model.covariance_
+    return {
+        "format": _FAMILY_FORMAT,
+        "family": model.family,
+        "labels": list(model.labels),
+        "deviance": _with_none(model.deviance_),
+        "null_deviance": _with_none(model.null_deviance_),
+        "log_likelihood": model.log_likelihood_,
+        "covariance": None if covariance is None else covariance.tolist(),
+        "has_offset": model.has_offset,
+    }
+
+
+def _with_none(values: Any) -> Any:
+    """Return numbers as lists, with None for those that are not known."""
+    array = np.asarray(values, dtype=float)
+    return None if np.isnan(array).any() else array.tolist()
+
+
+def _family_parameters(
+    content: dict[str, Any], shape: tuple[int, ...]
+) -> dict[str, Any]:
+    family = check_choice("family", content["family"], FAMILY_NAMES[1:])
+    told, covariance = content["labels"], content["covariance"]
+    labels = read_labels(json.dumps(told)) if told else ()
+    expected = {1: 2, 2: shape[0]}[len(shape)] if family == "binomial" else 0
+    if len(labels) != expected or (not labels and len(shape) != 1):
+        raise ValueError(f"{len(labels)} labels for coef of shape {shape}")
+    found: dict[str, Any] = {
+        key: np.nan if content[key] is None else _numbers(key, content[key])[()]
+        for key in ("deviance", "null_deviance")
+    }
+    size = shape[-1] + check_flag("fit_intercept", content["fit_intercept"])
+    if covariance is not None:
+        covariance = _numbers("covariance", covariance)
+        if covariance.shape != (size, size) or (np.diagonal(covariance) < 0).any():
+            raise ValueError(f"covariance of shape {covariance.shape}")
+    return found | {
+        "family": family,
+        "labels": labels,
+        "covariance": covariance,
+        "log_likelihood": _optional(_number)(
+            "log_likelihood", content["log_likelihood"]
+        ),
+        "has_offset": check_flag("has_offset", content["has_offset"]),
+    }
 
 
 _DIGESTS = ("hash", "sorted_hash")

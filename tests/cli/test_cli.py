@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
@@ -126,6 +126,31 @@ def test_classes_are_predicted_by_name(
     assert "3 rows, 1 of them without a prediction" in out
     found = pd.read_csv(out_file, keep_default_na=False)["predicted_class"]
     assert found.tolist() == ["oak", "", "fir"]
+
+
+def test_yes_and_no_from_tables(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(1)
+    for path in sites.glob("*.csv"):
+        mark = ";" if path.stem == "south" else ","
+        frame = pd.read_csv(path, sep=mark, decimal="," if mark == ";" else ".")
+        frame["ill"] = rng.integers(0, 2, len(frame))
+        frame.to_csv(path, index=False, sep=mark, decimal="," if mark == ";" else ".")
+    pooled = frames(sites)
+    folder, told = tmp_path / "run", tmp_path / "predicted.csv"
+    question = ["-f", "ill ~ age + bp", "--family", "binomial"]
+    code, out, _ = run(capsys, "fit", sites, *question, "-o", folder)
+    assert code == 0
+    assert "Federated logistic regression" in out
+    model = RidgeModel.load(folder / "model.json")
+    peer = LogisticRegression(solver="newton-cholesky", tol=1e-12, max_iter=1000)
+    peer.fit(pooled[["age", "bp"]].to_numpy(), pooled["ill"])
+    assert np.allclose(model.coef_, peer.coef_[0], rtol=1e-9)
+    new = folder / "model.json", sites / "north.csv"
+    assert run(capsys, "predict", *new, "-o", told)[0] == 0
+    found = pd.read_csv(told)["predicted_ill"].dropna()
+    assert found.between(0, 1).all()
 
 
 def test_predict_with_unknown_levels_and_missing_values(

@@ -121,7 +121,22 @@ MODES: dict[str, dict[str, Any]] = {
     "by site": {"standard_errors": "CR1"},
     "robust": {"standard_errors": "HC0"},
     "leverages": {"standard_errors": "HC3"},
+    "binomial": {"family": "binomial"},
+    "poisson": {"family": "poisson"},
 }
+
+
+def load_classes(context: Any) -> Any:
+    X, y, weight = load_data(context)
+    return X, (y > np.median(y)).astype(int), weight
+
+
+def load_counts(context: Any) -> Any:
+    X, y, weight = load_data(context)
+    return X, np.abs(y), weight
+
+
+LOADS: dict[str, Load] = {"binomial": load_classes, "poisson": load_counts}
 
 
 @pytest.mark.parametrize("app_of", [native, numpy_app])
@@ -132,7 +147,7 @@ def test_a_fit_tells_no_row_no_name_and_no_secret(
 ) -> None:
     monkeypatch.setenv("FEDRIDGE_TOKEN", SECRETS["api-token"])
     private = "privacy" in MODES[mode]
-    app = app_of(load_unweighted if private else load_data)
+    app = app_of(load_unweighted if private else LOADS.get(mode, load_data))
     with watching() as watch:
         grid = WatchedGrid([app] * K, watch)
         strategy = kind(min_available_nodes=K, **MODES[mode])

@@ -8,9 +8,11 @@ from typing import Any
 from fedridge_flwr import RidgeModel
 from fedridge_flwr.federation.aggregate import Aggregate
 from fedridge_flwr.federation.fit_run import FitRun
-from fedridge_flwr.federation.respond import Guards, RawRows, respond
+from fedridge_flwr.federation.respond import Guards, loaded_rows, respond
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.flower.protocol.answer_records import answer_fields, read_fields
+
+_FAULTY = ("product", "working")
 
 Fault = Callable[[int, Any], Any]
 
@@ -33,8 +35,9 @@ def finish(run: FitRun) -> RidgeModel | None:
 
 def ask(request: Any, rows: tuple[Any, ...]) -> Any:
     """Return an honest client's contribution, through the fields of the wire."""
-    raw: RawRows = (*rows, None)[:3]  # type: ignore[assignment]
-    answer: Any = respond(request, lambda: raw, Guards(min_rows=0))
+    answer: Any = respond(
+        request, lambda: loaded_rows(rows, request, "rows"), Guards(min_rows=0)
+    )
     fields = answer_fields(answer, share_names=True)
     return read_fields(fields, list(answer.arrays.values()), answer.count, request)
 
@@ -46,7 +49,7 @@ def run_fit(
 ) -> FitRun:
     """Run a fit to its end.
 
-    A fault gets the number of the round and the honest product; it returns another one,
+    A fault gets the number of the round and the honest answer; it returns another one,
     or raises a ConnectionError to stay away.
     """
     run, number = begin(**settings), 0
@@ -56,7 +59,7 @@ def run_fit(
         for name in clients if current.to is None else current.to:
             given = ask(current.ask, clients[name])
             fault = (faults or {}).get(name)
-            if fault is not None and current.ask.task == "product":
+            if fault is not None and current.ask.task in _FAULTY:
                 try:
                     given = fault(number, given)
                 except ConnectionError:

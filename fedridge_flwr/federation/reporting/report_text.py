@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..._text import counted, human_bytes
+from .rounds import TITLES
 from .site_text import site_lines
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
 def report_title(report: FitReport) -> str:
     """Return what kind of fit it was."""
     if report.refinement is not None:
-        return f"Federated ridge in {counted(report.refinement.rounds, 'round')}"
+        what = TITLES.get(report.refinement.mode, "Federated ridge")
+        return f"{what} in {counted(report.refinement.rounds, 'round')}"
     if report.privacy is None or report.privacy.releases == 1:
         return "One-shot federated ridge"
     return f"Federated ridge in {report.privacy.releases} private rounds"

@@ -4,6 +4,11 @@ from dataclasses import dataclass
 
 from ..._text import counted
 
+TITLES = {
+    "binomial": "Federated logistic regression",
+    "poisson": "Federated Poisson regression",
+}
+
 
 @dataclass(frozen=True)
 class Refinement:
@@ -12,14 +17,15 @@ class Refinement:
     Attributes
     ----------
     mode : str
-        "refine" or "cg".
+        "refine" or "cg", or a family: "binomial" or "poisson".
     why : str
         Why "auto" chose it, if it did.
     rounds : int
         Rounds, the first included.
     estimates : list of float
         Relative residual after every round, by which the rounds end; in "refine" it is
-        scaled by the rough factors of the clients.
+        scaled by the rough factors of the clients. Of a family it is the expected
+        relative change of the penalised deviance by the step after the round.
     tol : float
         Where it was to stop.
     converged : bool
@@ -37,10 +43,16 @@ class Refinement:
     converged: bool
     error: float | None = None
 
+    @property
+    def is_family(self) -> bool:
+        """Whether a likelihood was maximised."""
+        return self.mode in TITLES
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the report."""
         mode = f"{self.mode} (auto: {self.why})" if self.why else self.mode
-        reached = f"relative residual {self.estimates[-1]:.1e} (tol {self.tol:g})"
+        what = "last change of the deviance" if self.is_family else "relative residual"
+        reached = f"{what} {self.estimates[-1]:.1e} (tol {self.tol:g})"
         if not self.converged:
             reached += ", NOT what was asked for"
         if self.error is not None:

@@ -69,7 +69,7 @@ class Screener:
         }
         found = screen(
             profiles,
-            _parts_to_screen(aggregate, total.form),
+            _parts_to_screen(aggregate, total),
             settings.alpha,
             names=names,
             already_out=len(self._left_out),
@@ -111,13 +111,16 @@ class Screener:
         return out
 
 
-def _parts_to_screen(aggregate: Aggregate, form: str) -> Mapping[str, Any] | str:
+def _parts_to_screen(aggregate: Aggregate, total: Any) -> Mapping[str, Any] | str:
     """Return the statistics of all clients, or why they are not there."""
+    form, clients = total.form, aggregate.participants
+    if form == "outcome":
+        coded = {client: total.coded(aggregate.parts[client]) for client in clients}
+        return {client: part for client, part in coded.items() if part is not None}
     if form == "opening":
         return "in several rounds the server never has the statistics"
     if form == "plain":
         return "from (G, h) alone residuals are not known"
-    clients = aggregate.participants
     if len(aggregate.parts) < len(clients):
         return (
             f"the statistics of {len(clients)} clients are more than "

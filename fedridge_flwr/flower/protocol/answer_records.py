@@ -23,23 +23,29 @@ from ...federation.requests import (
     Answer,
     AskClasses,
     AskColumns,
+    AskCounts,
     AskEvaluation,
     AskLosses,
     AskOpening,
+    AskOutcome,
     AskProduct,
     AskRelease,
     AskResiduals,
     AskStatistics,
     AskTable,
+    AskWorking,
     Losses,
     Request,
 )
 from ...multiround import Opening
 from ...privacy.noisy_statistics import PrivateStatistics
+from ...regression.binned import BinnedOutcomes
 from ...regression.evaluation import ErrorMoments, Evaluation
 from ...regression.residual_moments import ResidualMoments
+from ...regression.working import WorkingStatistics, read_working
 from ...statistics.encoding import KINDS, decode
 from ...statistics.fixed_point import FixedPointStatistics
+from ...statistics.outcome import OutcomeStatistics
 from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
@@ -132,6 +138,12 @@ def losses_metrics(losses: Losses) -> dict[str, bytes]:
     return {_LOSSES: losses.values.astype("<f8").tobytes()}
 
 
+def counts_metrics(answer: Answer, share_names: bool) -> dict[str, Any]:
+    """Return counts in bins for the older API, whose evaluations have no arrays."""
+    counts = answer.arrays[AskCounts.task].astype("<f8").tobytes()
+    return {**answer_fields(answer, share_names), AskCounts.task: counts}
+
+
 def evaluation_metrics(found: ErrorMoments) -> dict[str, float | bytes]:
     """Return an evaluation for the older API."""
     sums = found.to_array().astype("<f8").tobytes()
@@ -169,6 +181,8 @@ def read_answer(content: RecordDict, request: Request) -> Any:
     if isinstance(request, AskLosses):
         return read_losses(content, len(request.models.coef))
     arrays = _find(content, ArrayRecord, "arrays", "fitres.parameters")
+    if arrays is None and request.task == AskCounts.task:
+        return _read_older_counts(content, request)
     if arrays is None:
         raise ProtocolError("the answer has no arrays.")
     keys = ("metrics", "fitres.num_examples")
@@ -208,6 +222,17 @@ def read_fields(
             "fedridge-flwr on both sides."
         )
     return decode(kind, arrays, schema, count, fields.get(_LOW, b""))
+
+
+def _read_older_counts(content: RecordDict, request: Request) -> Any:
+    """Return counts in bins from an evaluation of the older API."""
+    fields: Any = _find(content, ConfigRecord, "evaluateres.metrics") or {}
+    told: Any = _find(content, MetricRecord, "evaluateres.num_examples") or {}
+    data = fields.get(AskCounts.task)
+    if not isinstance(data, bytes) or len(data) % 8:
+        raise ProtocolError("the answer has no counts in bins.")
+    counts = np.frombuffer(data, dtype="<f8")
+    return read_fields(fields, [counts], told.get("num_examples"), request)
 
 
 def _read_foreign(arrays: Sequence[NDArray[Any]], count: Any, request: Any) -> Any:
@@ -338,6 +363,38 @@ def _read_residuals(
     return ResidualMoments.from_arrays(arrays, count, request.probe)
 
 
+def _read_outcome(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> OutcomeStatistics:
+    if request.task != AskOutcome.task:
+        raise ProtocolError("sent the outcome of its rows, which was not asked for.")
+    classes = request.family == "binomial"
+    return OutcomeStatistics.from_arrays(arrays, schema, count, classes=classes)
+
+
+def _read_working(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> list[WorkingStatistics]:
+    """Return what was sent; whether it fits the first round is checked later."""
+    if request.task != AskWorking.task:
+        raise ProtocolError("sent working statistics, which were not asked for.")
+    n_points, expected = request.points.coef.shape
+    if schema.n_features != expected:
+        raise ProtocolError(
+            f"has {schema.n_features} features now, where it had {expected}."
+        )
+    return read_working(arrays, schema, count, n_points)
+
+
+def _read_counts(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> BinnedOutcomes:
+    if request.task != AskCounts.task:
+        raise ProtocolError("sent counts in bins, which were not asked for.")
+    n_points = len(request.points.coef)
+    return BinnedOutcomes.from_arrays(arrays, request.family, n_points, count)
+
+
 _READERS: dict[str, Any] = {
     AskTable.task: _read_table,
     "private": _read_release,
@@ -349,6 +406,9 @@ _READERS: dict[str, Any] = {
     AskProduct.task: _read_product,
     AskResiduals.task: _read_residuals,
     **SECURE_READERS,
+    AskOutcome.task: _read_outcome,
+    AskWorking.task: _read_working,
+    AskCounts.task: _read_counts,
 }
 
 

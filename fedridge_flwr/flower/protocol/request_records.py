@@ -20,30 +20,36 @@ from ..._files import strict_json
 from ..._types import Array
 from ...data.coding import Coding
 from ...data.formula import TableFormula
-from ...errors import PrivacyError, ProtocolError
+from ...data.outcome_labels import Label, read_labels, write_labels
+from ...errors import PrivacyError, ProtocolError, StatisticsError
 from ...features import FeatureMap
 from ...federation.requests import (
     OPENING_MODES,
     SECURE_TASKS,
     AskClasses,
     AskColumns,
+    AskCounts,
     AskEvaluation,
     AskKeys,
     AskLosses,
     AskMasked,
     AskOpening,
+    AskOutcome,
     AskProduct,
     AskRelease,
     AskResiduals,
     AskStatistics,
     AskTable,
+    AskWorking,
     Limits,
     Request,
 )
 from ...privacy.curator import ReleaseRequest
 from ...privacy.mechanism import PREFIX, DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
+from ...regression.families import FAMILIES
 from ...regression.residual_moments import ResidualProbe
+from ...regression.working import Points
 from ...statistics.encoding import STATISTICS
 from ...statistics.float32 import WIRE_DTYPES
 from ..error_text import one_line
@@ -95,8 +101,13 @@ _BY_ROWS, _STATISTICS = "auto-by-rows", "statistics"
 _RELEASE, _INTERCEPT = "release-id", "release-intercept"
 _ROUND, _CLIP = "release-round", "release-clip"
 _POWER = "leverage-power"
+_FAMILY, _LABELS = "family", "labels"
 _LARGEST = 1e200
 _LARGEST_COEF = 1e100
+_UNSUPPORTED = (
+    "the server asks for something that this client does not support: install the same "
+    "fedridge-flwr on both sides."
+)
 _NO_ARRAYS = Parameters(tensors=[], tensor_type="numpy.ndarray")
 
 
@@ -146,6 +157,22 @@ def _write_product(request: AskProduct) -> Any:
     return fields, {"vectors": np.ascontiguousarray(request.vectors)}
 
 
+def _write_outcome(request: AskOutcome) -> Any:
+    fields = {PROTOCOL_KEY: ROUNDS_PROTOCOL, _TASK: request.task}
+    return {**fields, _FAMILY: request.family}, {}
+
+
+def _write_working(request: AskWorking | AskCounts) -> Any:
+    fields = {
+        PROTOCOL_KEY: ROUNDS_PROTOCOL,
+        _TASK: request.task,
+        _FAMILY: request.family,
+    }
+    if request.labels:
+        fields[_LABELS] = write_labels(request.labels)
+    return fields, request.points.to_arrays()
+
+
 def _write_release(request: AskRelease) -> Any:
     coef = request.release.question.coef
     fields = {**_release_fields(request.release), PROTOCOL_KEY: PRIVATE_PROTOCOL}
@@ -190,6 +217,9 @@ _WRITERS: dict[str, Any] = {
     AskColumns.task: _write_task,
     AskOpening.task: _write_opening,
     AskProduct.task: _write_product,
+    AskOutcome.task: _write_outcome,
+    AskWorking.task: _write_working,
+    AskCounts.task: _write_working,
     AskRelease.task: _write_release,
     AskEvaluation.task: _write_evaluation,
     AskLosses.task: _write_losses,
@@ -295,6 +325,8 @@ def read_request(
     if evaluating:
         if asks_for_losses(config):
             return AskLosses(held_out_from_arrays(arrays), **rest)
+        if str(config.get(_FAMILY)) in FAMILIES:
+            return _read_family(config, arrays, rest)
         return AskEvaluation(model_from_arrays(arrays), **rest)
     task = config.get(_TASK)
     if task in SECURE_TASKS:
@@ -318,11 +350,10 @@ def read_request(
         return AskProduct(_read_vectors(arrays), **rest)
     if task == AskResiduals.task:
         return AskResiduals(_read_probe(config, arrays), **rest)
+    if str(config.get(_FAMILY)) in FAMILIES:
+        return _read_family(config, arrays, rest)
     if task != AskOpening.task or config.get(_MODE) not in OPENING_MODES:
-        raise ProtocolError(
-            "the server asks for something that this client does not support: install "
-            "the same fedridge-flwr on both sides."
-        )
+        raise ProtocolError(_UNSUPPORTED)
     mode = str(config[_MODE])
     if mode != "auto":
         return AskOpening(mode, Limits(), **rest)
@@ -331,6 +362,26 @@ def read_request(
         raise ProtocolError("the request does not say where auto ends.")
     limits.append(config.get(_BY_ROWS) is True)
     return AskOpening(mode, Limits(*limits), **rest)
+
+
+def _read_family(
+    config: Mapping[str, Any], arrays: Sequence[NDArray[Any]], rest: dict[str, Any]
+) -> Request:
+    family, task = str(config[_FAMILY]), config.get(_TASK)
+    if task == AskOutcome.task:
+        return AskOutcome(family, **rest)
+    asked: Any = {AskWorking.task: AskWorking, AskCounts.task: AskCounts}.get(str(task))
+    if asked is None:
+        raise ProtocolError(_UNSUPPORTED)
+    points = Points.from_arrays(arrays)
+    labels: tuple[Label, ...] = ()
+    try:
+        if family == "binomial":
+            labels = read_labels(config.get(_LABELS))
+    except StatisticsError as error:
+        raise ProtocolError(str(error)) from None
+    found: Request = asked(family, labels, points, **rest)
+    return found
 
 
 def _read_formula(config: Mapping[str, Any]) -> TableFormula:
