@@ -96,14 +96,12 @@ class LegacyFedRidge(StrategyBase, Strategy):
         Given the round, return configuration sent along to the clients.
     feature_names : sequence of str, optional
         Names that the columns of every client must have, in any order.
-    classes, class_weight
-        Classify: y has labels, as in `fedridge_flwr.FedRidge`.
     alphas, cv, one_standard_error
         Choice of alpha, as in `fedridge_flwr.FedRidge`; see the notes.
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
-    standard_errors, wire_dtype, statistics, max_bytes, screen, unnamed, strict, \
-formula, family
+    classes, class_weight, family, standard_errors, wire_dtype, statistics, max_bytes, \
+screen, unnamed, strict, formula
         As in `fedridge_flwr.FedRidge`.
     secure : SecureSum, optional
         Refused: secure sums need `fedridge_flwr.FedRidge`.

@@ -135,17 +135,15 @@ class FedRidge(StrategyBase, Strategy):
         Compare clients with each other, by the scale of their columns and by how far
         each one moves the model of the others. "report" names clients that stand out in
         ``report_.suspects`` and changes nothing. "exclude" leaves them out, as long as
-        they are a minority, and keeps the statistics of every client to do so. Not
-        available with privacy.
+        they are a minority. Not available with privacy.
     unnamed : {"refuse", "accept"}
         What to do with clients whose columns have no names (bare arrays) where others,
         or `feature_names`, have: nobody can tell whether their columns are in order.
         "accept" takes it for granted, and ``report_.unverified`` names them.
     strict : bool
         End with an `IncompleteFitError`, and without a model, if any client that was
-        asked is not in it. Off by default: that a site may fail, be late or decline,
-        and the model is exact for the others, is what one round is good for. The report
-        then says in its first line how many clients and rows are in the model.
+        asked is not in it. Off by default: the model is exact for the others, and the
+        first line of the report says how many clients and rows are in it.
     secure : SecureSum, optional
         The server learns the sum of all clients' statistics, exactly, and no single one
         of them, in four exchanges. Experimental; see `SecureSum`.

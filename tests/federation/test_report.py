@@ -25,7 +25,8 @@ from fedridge_flwr import (
 )
 from fedridge_flwr._text import human_bytes, text_table
 from fedridge_flwr.federation.settings import FitSettings
-from fedridge_flwr.flower._strategy_base import model_metrics, pool_evaluations
+from fedridge_flwr.flower._strategy_base import model_metrics
+from fedridge_flwr.flower.evaluation_metrics import pool_evaluations
 from fedridge_flwr.regression import diagnostics as spectrum
 from fedridge_flwr.regression.evaluation import Evaluation
 

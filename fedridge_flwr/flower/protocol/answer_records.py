@@ -27,29 +27,25 @@ from ...federation.requests import (
     AskEvaluation,
     AskLosses,
     AskOpening,
-    AskOutcome,
     AskProduct,
     AskRelease,
     AskResiduals,
     AskStatistics,
     AskTable,
-    AskWorking,
     Losses,
     Request,
 )
 from ...multiround import Opening
 from ...privacy.noisy_statistics import PrivateStatistics
-from ...regression.binned import BinnedOutcomes
 from ...regression.evaluation import ErrorMoments, Evaluation
 from ...regression.residual_moments import ResidualMoments
-from ...regression.working import WorkingStatistics, read_working
 from ...statistics.encoding import KINDS, decode
 from ...statistics.fixed_point import FixedPointStatistics
-from ...statistics.outcome import OutcomeStatistics
 from ...statistics.plain import PlainStatistics
 from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
+from .family_records import FAMILY_READERS
 from .name_records import label_fields, names_fields, read_columns, read_digest
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 from .secure_records import SECURE_READERS
@@ -363,38 +359,6 @@ def _read_residuals(
     return ResidualMoments.from_arrays(arrays, count, request.probe)
 
 
-def _read_outcome(
-    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
-) -> OutcomeStatistics:
-    if request.task != AskOutcome.task:
-        raise ProtocolError("sent the outcome of its rows, which was not asked for.")
-    classes = request.family == "binomial"
-    return OutcomeStatistics.from_arrays(arrays, schema, count, classes=classes)
-
-
-def _read_working(
-    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
-) -> list[WorkingStatistics]:
-    """Return what was sent; whether it fits the first round is checked later."""
-    if request.task != AskWorking.task:
-        raise ProtocolError("sent working statistics, which were not asked for.")
-    n_points, expected = request.points.coef.shape
-    if schema.n_features != expected:
-        raise ProtocolError(
-            f"has {schema.n_features} features now, where it had {expected}."
-        )
-    return read_working(arrays, schema, count, n_points)
-
-
-def _read_counts(
-    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
-) -> BinnedOutcomes:
-    if request.task != AskCounts.task:
-        raise ProtocolError("sent counts in bins, which were not asked for.")
-    n_points = len(request.points.coef)
-    return BinnedOutcomes.from_arrays(arrays, request.family, n_points, count)
-
-
 _READERS: dict[str, Any] = {
     AskTable.task: _read_table,
     "private": _read_release,
@@ -406,9 +370,7 @@ _READERS: dict[str, Any] = {
     AskProduct.task: _read_product,
     AskResiduals.task: _read_residuals,
     **SECURE_READERS,
-    AskOutcome.task: _read_outcome,
-    AskWorking.task: _read_working,
-    AskCounts.task: _read_counts,
+    **FAMILY_READERS,
 }
 
 
