@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LABELS = {
     "loco": "held-out mean squared error",
+    "groups": "held-out mean squared error",
     "gcv": "GCV score",
     "noise": "score on the other half of the noise",
 }

@@ -79,7 +79,7 @@ class AlphaSelection:
         federated fit (``report_.names`` has their names), and otherwise in that of
         `parts`.
     method : str
-        "loco" or "gcv", or "noise" for a private model.
+        "loco" or "gcv", "groups" in a secure sum, or "noise" for a private model.
     rule : str
         "minimum" or "one standard error".
     model : RidgeModel
@@ -134,6 +134,7 @@ class AlphaSelection:
         """
         how = {
             "loco": f"leaving out {counted(len(self.clients), 'client')} in turn",
+            "groups": f"leaving out {len(self.clients)} groups of clients in turn",
             "gcv": "generalized cross-validation",
             "noise": "splitting the privacy noise",
         }[self.method]
