@@ -104,6 +104,24 @@ def test_the_total_is_that_of_a_plain_run_bit_for_bit() -> None:
     assert "secure sum" in str(strategy.report_)
 
 
+def test_columns_far_from_zero_and_of_unlike_scales() -> None:
+    scales = np.logspace(-6, 6, D)
+
+    def rows(k: int) -> Any:
+        X, y = rows_of(k)
+        return X * scales + 1e6, y
+
+    def load(context: Any) -> Any:
+        return rows(int(context.node_config["partition-id"]))
+
+    app = ridge_client_app(load)
+    strategy = run(app=app, standardize=True)
+    assert same_bits(strategy.statistics_, integer_total(map(rows, range(K))))
+    plain = FedRidge(0.7, statistics="fixed", standardize=True, min_available_nodes=K)
+    fit(plain, InProcessGrid.of_app(app, K))
+    assert plain.model_.coef_.tobytes() == strategy.model_.coef_.tobytes()
+
+
 def test_and_so_are_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     totals = []
     honest = SecureSession.total
