@@ -23,7 +23,7 @@ _SMALLEST = {"d": 1, "n": 1, "privacy_rounds": 1}
 _BELOW = {"delta": 1.0, "test_fraction": 1.0}
 _CHOICES = {
     "dataset": ("diabetes", "digits", "synthetic"),
-    "cv": ("server", "clients", "gcv", "noise", ""),
+    "cv": ("server", "clients", "gcv", "groups", "noise", ""),
     "standard_errors": COVARIANCES,
     "wire_dtype": WIRE_DTYPES,
     "mode": MODES,

@@ -2,6 +2,7 @@
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from .._types import Array
@@ -165,14 +166,18 @@ def _selection_on_server(
 ) -> AlphaSelection | None:
     """Choose alpha from the statistics alone, if that was asked for."""
     alphas = "auto" if settings.alphas is None else settings.alphas
-    if settings.selection == "server":
-        return select_alpha(
+    if settings.selection in ("server", "groups"):
+        found = select_alpha(
             _in_order(gathered),
             alphas,
             method="loco",
             one_standard_error=settings.one_standard_error,
             **settings.options,
         )
+        if settings.selection == "groups":
+            found = replace(found, method="groups")
+            found.model.alpha_chosen_by = found.describe()
+        return found
     if settings.selection == "gcv":
         return select_alpha(gathered.total, alphas, method="gcv", **settings.options)
     return None

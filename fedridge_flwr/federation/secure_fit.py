@@ -4,10 +4,11 @@ A client that is lost, or whose answer cannot be used, is named and left out; th
 exact for the others. If too many are lost, there is an error and nothing is released.
 """
 
+import random
 import secrets
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -42,6 +43,10 @@ from .settings import FitSettings
 _WORDS = DEFAULT_GRID.n_words
 _GONE = "not connected any more"
 _SHOWN = 10
+_MOST_GROUPS = 10
+
+Step: TypeAlias = Callable[[SecureSession, str, Any], None]
+"""What a secure sum does with an answer of a client."""
 
 
 def secure_one_shot(settings: FitSettings) -> Fit:
@@ -68,25 +73,28 @@ def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
     begins = AskKeys(name, release)
     yield Round(found.about(begins), members)
     members.result()
-    session = _begin(members, found.about(begins))
-    members.name_neighbour = session.name_neighbour
+    sums = Sums(members, found.about(begins))
 
     asked: dict[str, Request]
-    asked = {c: AskShares(session.terms, session.keys_for(c)) for c in session.keys}
-    yield from members.ask(asked, session.add_entries)
-    members.check_left("shares", session.terms)
+    asked = {c: AskShares(s.terms, s.keys_for(c)) for s in sums for c in s.keys}
+    yield from sums.ask(asked, SecureSession.add_entries)
+    sums.check_left("shares")
 
     asked = {
-        c: found.about(AskMasked(name, *session.boxes_for(c), release))
-        for c in session.members
+        c: found.about(AskMasked(name, *s.boxes_for(c), release))
+        for s in sums
+        for c in s.members
     }
-    yield from members.ask(asked, session.add_masked)
-    members.check_left("masked statistics", session.terms)
+    yield from sums.ask(asked, SecureSession.add_masked)
+    sums.check_left("masked statistics")
 
-    asked = {c: AskUnmask(name, session.delivered_near(c)) for c in session.delivered}
-    yield from members.ask(asked, session.add_shares, stays=True)
-    found.total = _total(session, members)
+    asked = {c: AskUnmask(name, s.delivered_near(c)) for s in sums for c in s.delivered}
+    yield from sums.ask(asked, SecureSession.add_shares, stays=True)
+    parts = [_total(session, sums) for session in sums]
+    found.total = _as_solved(sum(parts[1:], start=parts[0]))
     found.rounds, members.parts = 4, {}
+    if settings.selection == "groups":
+        members.parts = {f"group {k}": _as_solved(p) for k, p in enumerate(parts, 1)}
     return found
 
 
@@ -127,60 +135,31 @@ class AdvertisedKeys:
 
 @dataclass
 class _Exchange(Answers):
-    """Answers that are handed on as they arrive and not kept."""
+    """Answers that are handed to the sum of their client and not kept."""
 
-    take_in: Callable[[str, Any], None] = field(default=lambda client, part: None)
+    session_of: Mapping[str, SecureSession] = field(default_factory=dict)
+    step: Step = field(default=lambda session, client, part: None)
 
     def add(self, client: str, part: Any) -> None:
         if self._is_first(client):
-            self.take_in(client, part)
+            self.step(self.session_of[client], client, part)
             self.parts[client] = None
 
 
 @dataclass
 class Members(Aggregate):
-    """The clients of a secure sum, and who is lost in which exchange.
-
-    `late` are clients that are in the sum, and did not help to take the masks off.
-    """
-
-    late: dict[str, str] = field(default_factory=dict)
-    name_neighbour: Callable[[str, str], str] = field(default=lambda client, why: why)
+    """The clients of a fit by secure sums, of which only keys and columns are known."""
 
     @property
     def rows_left_out(self) -> dict[str, int]:
         """Nothing: how many rows a single client has is not known."""
         return {}
 
-    def ask(
-        self,
-        requests: Mapping[str, Request],
-        take_in: Callable[[str, Any], None],
-        *,
-        stays: bool = False,
-    ) -> Generator[Round, None, None]:
-        """Ask clients, and name those that are lost; with `stays` they still count."""
-        answers = _Exchange(take_in=take_in)
-        yield Round(requests, answers, to=list(requests))
-        answers.refuse_silent(requests, _GONE)
-        self.repeated += answers.repeated
-        if stays:
-            self.late = {c: r for c, r in answers.failures.items() if c in requests}
-            answers.failures.clear()  # it has delivered, and is in the sum
-            return
-        for client, reason in answers.failures.items():
-            if client in requests:
-                self.reject(client, self.name_neighbour(client, reason))
-
-    def check_left(self, what: str, terms: Terms | None = None) -> None:
-        """Raise if too few clients are left for a sum."""
-        settings, left = self.settings, len(self.participants)
-        secure = settings.secure or SecureSum()
-        needed = max(settings.min_clients, secure.min_clients)
-        if settings.privacy is not None:
-            needed = max(needed, settings.privacy.min_clients)
-        if terms is not None and terms.neighbours == terms.clients:
-            needed = max(needed, terms.threshold)
+    def check(self, what: str, left: int, least: int = 0) -> None:
+        """Raise if too few clients are left in a sum."""
+        settings = self.settings
+        promised = 0 if settings.privacy is None else settings.privacy.min_clients
+        needed = max(_secure(settings).min_clients, promised, least)
         if left < needed:
             raise NotEnoughClientsError(
                 _listed(
@@ -196,6 +175,78 @@ class Members(Aggregate):
         return reason_to_refuse(part.schema, self.settings)
 
 
+class Sums:
+    """One secure sum over all clients, or one for each of several groups of them.
+
+    Parameters
+    ----------
+    members : Members
+        Clients that have sent their keys.
+    asked : AskKeys
+        What they were asked, about the columns agreed on.
+    """
+
+    def __init__(self, members: Members, asked: AskKeys) -> None:
+        members.check("keys", len(members.participants), members.settings.min_clients)
+        self.members = members
+        self.late: dict[str, str] = {}
+        self._sessions = [_session(members, group, asked) for group in _groups(members)]
+        self._session_of = {c: each for each in self._sessions for c in each.keys}
+
+    def __iter__(self) -> Iterator[SecureSession]:
+        """Return the sums, one after another."""
+        return iter(self._sessions)
+
+    def ask(
+        self, requests: Mapping[str, Request], step: Step, *, stays: bool = False
+    ) -> Generator[Round, None, None]:
+        """Ask clients, and name those that are lost; with `stays` they still count."""
+        answers = _Exchange(session_of=self._session_of, step=step)
+        yield Round(requests, answers, to=list(requests))
+        answers.refuse_silent(requests, _GONE)
+        self.members.repeated += answers.repeated
+        lost = {
+            client: self._session_of[client].name_neighbour(client, reason)
+            for client, reason in answers.failures.items()
+            if client in requests
+        }
+        if stays:
+            self.late = lost
+            answers.failures.clear()  # they have delivered, and are in the sum
+            return
+        for client, reason in lost.items():
+            self.members.reject(client, reason)
+
+    def check_left(self, what: str) -> None:
+        """Raise if too few clients are left in any of the sums."""
+        members = self.members
+        members.check(what, len(members.participants), members.settings.min_clients)
+        for each in self:
+            terms = each.terms
+            everybody = terms.neighbours == terms.clients
+            left = sum(client not in members.failures for client in each.keys)
+            members.check(what, left, terms.threshold if everybody else 0)
+
+
+def _secure(settings: FitSettings) -> SecureSum:
+    return settings.secure or SecureSum()
+
+
+def _groups(members: Members) -> list[list[str]]:
+    """Return all clients, or random groups of them that are large enough each."""
+    clients, least = list(members.participants), _secure(members.settings).min_clients
+    if members.settings.selection != "groups":
+        return [clients]
+    number = min(len(clients) // least, _MOST_GROUPS)
+    if number < 2:
+        raise NotEnoughClientsError(
+            f'cv="groups" needs two groups of {least} clients each, and there are '
+            f'{len(clients)}: use cv="gcv".'
+        )
+    random.SystemRandom().shuffle(clients)
+    return [clients[k::number] for k in range(number)]
+
+
 def _release(settings: FitSettings) -> ReleaseRequest | None:
     """Return what noise is asked for, if any is."""
     if settings.privacy is None:
@@ -209,17 +260,14 @@ def _release(settings: FitSettings) -> ReleaseRequest | None:
     )
 
 
-def _begin(members: Members, asked: AskKeys) -> SecureSession:
-    """Return the session of the clients whose columns fit together."""
-    members.check_left("keys")
-    agreed = members.agreement
+def _session(members: Members, clients: Sequence[str], asked: AskKeys) -> SecureSession:
+    """Return the secure sum of some clients, whose columns fit together."""
+    settings, agreed = members.settings, members.agreement
     if agreed is None:
         raise ProtocolError("no columns were agreed on.")
-    settings, clients = members.settings, members.participants
-    secure, privacy = settings.secure or SecureSum(), settings.privacy
+    schema, privacy = agreed.columns, settings.privacy
     colluding = None if privacy is None else privacy.max_colluding
-    neighbours, threshold = secure.sizes(len(clients), colluding)
-    schema = agreed.columns
+    neighbours, threshold = _secure(settings).sizes(len(clients), colluding)
     if schema.n_features > MOST_FEATURES:
         raise FedRidgeError(
             f"{schema.n_features} features are too many for a matrix of d x d (at most "
@@ -240,37 +288,41 @@ def _begin(members: Members, asked: AskKeys) -> SecureSession:
     return SecureSession(terms, {c: members.parts[c].keys for c in clients})
 
 
-def _total(session: SecureSession, members: Members) -> Any:
+def _total(session: SecureSession, sums: Sums) -> Any:
     """Return the statistics of all that delivered; what is no sum is refused."""
     try:
         words = session.total()
     except NotEnoughClientsError as error:
-        raise NotEnoughClientsError(_listed(str(error), members.late)) from None
+        raise NotEnoughClientsError(_listed(str(error), sums.late)) from None
     statistics, extra = words[:-EXTRA_ROWS], words[-EXTRA_ROWS:]
     count, clients = limbs.to_ints(extra)
-    if clients != len(session.delivered) or members.agreement is None:
+    settings, agreed = sums.members.settings, sums.members.agreement
+    if clients != len(session.delivered) or agreed is None:
         raise ProtocolError(
             "the masks do not cancel: some client did not keep to the protocol. "
             "Nothing of this sum can be used."
         )
-    schema = members.agreement.columns
-    if members.settings.privacy is not None:
-        layout = _layout(members.settings, schema)
+    if settings.privacy is not None:
+        layout = _layout(settings, agreed.columns)
         return PrivateStatistics(
             np.array(limbs.to_ints(statistics), dtype=np.float64),
             layout.privacy,
             layout.bounds,
             n_clients=clients,
-            schema=schema,
+            schema=agreed.columns,
         )
     total = FixedPointStatistics.from_words(
         statistics,
         count,
-        schema,
+        agreed.columns,
         replace(DEFAULT_GRID, max_clients=1),
         weighted=True,
     )
-    return replace(total, n_clients=clients).to_sufficient()
+    return replace(total, n_clients=clients)
+
+
+def _as_solved(total: Any) -> Any:
+    return total.to_sufficient() if total.form == "fixed" else total
 
 
 def _layout(settings: FitSettings, schema: Schema) -> Layout:

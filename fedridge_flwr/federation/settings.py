@@ -69,7 +69,7 @@ class FitSettings:
     family: str = "gaussian"
 
     selection: str | None = field(init=False)
-    """How alpha is chosen: "clients", "server", "gcv", with privacy "noise", or not."""
+    """How alpha is chosen: "clients", "server", "gcv", "groups", "noise", or not."""
     options: dict[str, Any] = field(init=False)
     """The options of every solver."""
     one_shot: bool = field(init=False)
@@ -122,7 +122,12 @@ class FitSettings:
         if self.privacy is not None:
             check_private_settings(self)
         elif self.cv is not None:
-            check_choice("cv", self.cv, ("clients", "server", "gcv"))
+            check_choice("cv", self.cv, ("clients", "server", "gcv", "groups"))
+            if self.cv == "groups" and self.secure is None:
+                raise FedRidgeError(
+                    'cv="groups" is for secure sums, where nobody sees single clients: '
+                    'use cv="server".'
+                )
         if self.alphas is not None and not is_auto(self.alphas):
             check_alphas(self.alphas)
         check_choice("family", self.family, FAMILY_NAMES)
@@ -293,7 +298,7 @@ def check_secure_settings(settings: FitSettings) -> None:
         "neighbours of a client that are not all others, since each must count who "
         "adds noise": private and settings.secure.neighbours is not None,
         f'cv="{cv}" compares single clients: use cv="gcv", which needs the total '
-        "only": not private and cv not in (None, "gcv"),
+        'only, or cv="groups"': not private and cv not in (None, "gcv", "groups"),
         f'screen="{screen}" compares single clients: leave it out': screen == "exclude",
         f'mode="{settings.mode}" sends products of single clients: use '
         'mode="oneshot"': settings.mode in ("refine", "cg"),

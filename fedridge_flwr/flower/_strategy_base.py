@@ -46,6 +46,7 @@ _HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
     "clients": "chosen by the clients in one more round (their statistics are kept)",
     "gcv": "chosen by generalized cross-validation",
+    "groups": "chosen by leaving groups of clients out",
     "noise": "chosen by the noisy statistics",
 }
 _NOT_FITTED = (

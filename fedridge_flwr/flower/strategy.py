@@ -90,11 +90,12 @@ class FedRidge(StrategyBase, Strategy):
     alphas : sequence of float or "auto", optional
         Candidates to choose alpha from, instead of `alpha`; "auto" where only `cv` is
         given.
-    cv : {"server", "clients", "gcv"}, optional
+    cv : {"server", "clients", "gcv", "groups"}, optional
         How to choose; "server" where only `alphas` is given. "server" leaves one client
         out in turn and computes the losses itself; "clients" sends every client the
         models of the others in one more round and lets it count. Both keep the
-        statistics of every client. "gcv" needs the total only.
+        statistics of every client. "gcv" needs the total only. "groups", in secure
+        sums, leaves out one of several groups of at least `SecureSum.min_clients`.
     one_standard_error : bool
         Choose the largest alpha within one standard error of the best.
     standard_errors : {"classical", "CR0", "CR1", "HC0", "HC1", "HC2", "HC3"}

@@ -19,6 +19,7 @@ _LABELS = {
     "loco": "held-out mean squared error",
     "deviance": "held-out mean deviance",
     "one-step": "held-out mean deviance, by one Newton step",
+    "groups": "held-out mean squared error",
     "gcv": "GCV score",
     "noise": "score on the other half of the noise",
 }

@@ -96,8 +96,8 @@ class AlphaSelection:
         federated fit (``report_.names`` has their names), and otherwise in that of
         `parts`.
     method : str
-        "loco" or "gcv", or "noise" for a private model. Of families "deviance" or
-        "one-step": `mean` and `losses` are then mean deviances.
+        "loco" or "gcv", "groups" in a secure sum, or "noise" for a private model. Of
+        families "deviance" or "one-step": `mean` and `losses` are then mean deviances.
     rule : str
         "minimum" or "one standard error".
     model : RidgeModel
@@ -152,6 +152,7 @@ class AlphaSelection:
         """
         how = {
             "loco": f"leaving out {counted(len(self.clients), 'client')} in turn",
+            "groups": f"leaving out {len(self.clients)} groups of clients in turn",
             "gcv": "generalized cross-validation",
             "noise": "splitting the privacy noise",
             "deviance": f"deviance of {len(self.clients)} clients left out in turn",

@@ -57,7 +57,7 @@ PROJECT = Path(__file__).resolve().parents[2]
         ({"dataset": "iris"}, ".diabetes., .digits. or .synthetic., got .iris."),
         ({"output-dir": "results"}, "absolute path"),
         ({"d": 0}, "d must be a whole number of at least 1"),
-        ({"cv": "loo"}, "cv must be .server., .clients., .gcv., .noise. or"),
+        ({"cv": "loo"}, "cv must be .server., .clients., .gcv., .groups., .noise. or"),
         ({"alphas": "a, b"}, "alphas must be .auto. or numbers like"),
         ({"wire-dtype": "float16"}, "wire-dtype must be .float64. or .float32."),
         ({"mode": "fast"}, "mode must be .oneshot., .refine., .cg. or .auto."),

@@ -23,6 +23,7 @@ from fedridge_flwr import (
     SitePolicy,
     ridge_client_app,
 )
+from fedridge_flwr.federation.secure_fit import Members
 from fedridge_flwr.privacy import curator
 from fedridge_flwr.privacy.release import LENGTH
 
@@ -128,9 +129,7 @@ def test_clients_count_those_who_delivered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A server that goes on with fewer gets nothing."""
-    from fedridge_flwr.federation.secure_fit import Members
-
-    monkeypatch.setattr(Members, "check_left", lambda *given: None)
+    monkeypatch.setattr(Members, "check", lambda *given: None)
     with pytest.raises(NotEnoughClientsError, match="6 are needed"):
         run(lose((2,), TASKS[2]), privacy=privacy(min_clients=K))
     with pytest.raises(NotEnoughClientsError):

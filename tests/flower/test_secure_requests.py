@@ -51,6 +51,7 @@ from fedridge_flwr import (
     Standardize,
     TableFormula,
     ridge_client_app,
+    select_alpha,
 )
 from fedridge_flwr.federation.secure_sum.server_steps import SecureSession
 from fedridge_flwr.federation.secure_sum.terms import STATE
@@ -101,6 +102,24 @@ def test_the_total_is_that_of_a_plain_run_bit_for_bit() -> None:
     assert len(strategy.report_.participants) == K
     assert strategy.model_.n_clients_ == K
     assert "secure sum" in str(strategy.report_)
+
+
+def test_columns_far_from_zero_and_of_unlike_scales() -> None:
+    scales = np.logspace(-6, 6, D)
+
+    def rows(k: int) -> Any:
+        X, y = rows_of(k)
+        return X * scales + 1e6, y
+
+    def load(context: Any) -> Any:
+        return rows(int(context.node_config["partition-id"]))
+
+    app = ridge_client_app(load)
+    strategy = run(app=app, standardize=True)
+    assert same_bits(strategy.statistics_, integer_total(map(rows, range(K))))
+    plain = FedRidge(0.7, statistics="fixed", standardize=True, min_available_nodes=K)
+    fit(plain, InProcessGrid.of_app(app, K))
+    assert plain.model_.coef_.tobytes() == strategy.model_.coef_.tobytes()
 
 
 def test_and_so_are_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -605,6 +624,54 @@ def test_alpha_is_chosen_from_the_total() -> None:
     assert strategy.model_.alpha_ == plain.model_.alpha_
     assert (strategy.model_.coef_ == plain.model_.coef_).all()
     assert run(alphas=[0.1, 1.0]).selection_.method == "gcv"
+
+
+def test_alpha_is_chosen_by_leaving_out_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every client is in one group; the sums of the groups are all that is known."""
+    sums, honest = [], SecureSession.total
+
+    def recorded(session: SecureSession) -> Any:
+        sums.append((session, honest(session)))
+        return sums[-1][1]
+
+    monkeypatch.setattr(SecureSession, "total", recorded)
+    alphas = [0.01, 0.1, 1.0, 10.0]
+    strategy = run(cv="groups", alphas=alphas)
+    groups = [sorted(int(c) - 1000 for c in each.keys) for each, _ in sums]
+    assert sorted(map(len, groups)) == [4, 4]
+    assert sorted(k for group in groups for k in group) == list(range(K))
+    for group, (_, words) in zip(groups, sums, strict=True):
+        expected = integer_total(map(rows_of, group)).to_words()
+        assert (words[:-2] == expected).all()
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, range(K))))
+    parts = [integer_total(map(rows_of, g)).to_sufficient() for g in groups]
+    by_hand = select_alpha(parts, alphas, method="loco")
+    assert strategy.model_.alpha_ == by_hand.alpha
+    told = strategy.model_.alpha_chosen_by
+    assert told == "leaving out 2 groups of clients in turn, 4 candidates"
+    assert strategy.selection_.to_dict()["description"] == told
+    assert strategy.report_.to_html(strategy.model_)
+    assert not hasattr(strategy, "client_statistics_")
+    np.testing.assert_allclose(strategy.selection_.mean, by_hand.mean, rtol=1e-9)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_one_of_a_group_may_be_lost(task: str) -> None:
+    strategy = run(lose((2,), task), cv="groups", alphas=[0.1, 1.0])
+    left = [k for k in range(K) if k != 2 or task == TASKS[3]]
+    assert same_bits(strategy.statistics_, integer_total(map(rows_of, left)))
+
+
+def test_groups_are_as_large_as_clients_want_them() -> None:
+    with pytest.raises(NotEnoughClientsError, match="two groups of 5 clients"):
+        run(cv="groups", alphas=[0.1, 1.0], secure=SecureSum(min_clients=5))
+    wary = ridge_client_app(load_data, secure_policy=SecurePolicy(min_clients=5))
+    with pytest.raises(NotEnoughClientsError, match="takes part from 5"):
+        run(app=wary, cv="groups", alphas=[0.1, 1.0])
+    with pytest.raises(FedRidgeError, match="is for secure sums"):
+        FedRidge(cv="groups")
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,7 @@ def stages() -> dict[str, Stage]:
 
 def _session(run: FitRun) -> SecureSession | None:
     """Return the session of a sum, from where its answers go."""
-    take_in = getattr(run.round.into, "take_in", None)
-    return getattr(take_in, "__self__", None)
+    return getattr(run.round.into, "session_of", {}).get("0")
 
 
 def draft_of(content: RecordDict, request: Any, rng: Rng) -> Draft:
