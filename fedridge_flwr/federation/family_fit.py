@@ -294,8 +294,13 @@ class _Maximising:
             if reason is not None:
                 return reason
             at, before = self._last.get(problem, (self.centre, {}))
-            step = _vector(self.fits[problem].point)
-            if client in before and not is_convex(before[client], part, step - at):
+            now = _vector(self.fits[problem].point)
+            own = Start(start, column, self.has_offset, self._sums[client][0])
+            if self.family.name == "poisson" and own.contradicts(
+                part, now, self.centre
+            ):
+                return "sent a deviance that is not that of its counts"
+            if client in before and not is_convex(before[client], part, now - at):
                 return "sent a deviance that contradicts its earlier one"
         return None
 

@@ -34,6 +34,8 @@ _STEADY_RATIO = 0.8, 1.2
 _NEARLY_THERE = 1e-4
 _FACTOR = 2.0
 _SHOWN = 0.1
+_CONTRADICTION = 1e-6
+_STRAIGHT = 1e40
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,24 @@ class Start:
         """Return the deviance of the same mean for all rows."""
         weight = self.total.total_weight
         return family.constant_deviance(weight, weight * self.mean, self.entropy, mean)
+
+    def contradicts(self, found: WorkingStatistics, at: Array, centre: Array) -> bool:
+        """Whether counts cannot have this deviance at coefficients (b, w).
+
+        It is 2 (sum of y log y - y eta - y + mu): all but the last is known since the
+        first round, and the last is the total of the working weights.
+        """
+        total, k = self.total, self.place
+        count, means = total.total_weight * self.mean, found.stats.total_weight
+        sums = total.centred_moment[:, k] + count * (total.feature_means - centre)
+        terms = [self.entropy, -count, means, -count * at[0], *(-sums * at[1:])]
+        if self.has_offset:
+            shared = total.centred_target_gram[k, -1]
+            terms += [-shared, -count * total.target_means[-1]]
+        slack = _CONTRADICTION * (np.abs(terms).sum() + total.total_weight)
+        above = found.deviance / 2.0 - float(np.sum(terms))
+        # Rates that are continued as straight lines have a larger deviance.
+        return bool(above < -slack or (above > slack and means < _STRAIGHT))
 
     def constant(self, family: Family, mean: float, centre: Array) -> WorkingStatistics:
         """Return the working statistics of the same mean for all rows.

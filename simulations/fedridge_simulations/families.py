@@ -328,7 +328,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, and write results.json, table.md and the figure."""
+    """Run, and write families.json, table.md and the figure."""
     parser = argparse.ArgumentParser(prog="python -m fedridge_simulations.families")
     parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=300, help="of the other methods")
@@ -337,7 +337,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder = options.output_dir
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "results.json"
+    file = folder / "families.json"
     results = json.loads(file.read_text("utf-8")) if file.exists() else {}
     for name in () if options.render else options.data:
         if not is_there(name):

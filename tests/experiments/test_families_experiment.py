@@ -59,7 +59,7 @@ def test_breast_cancer_is_split_over_twenty_clients() -> None:
 def test_the_committed_table_and_figure_are_those_of_the_results(
     tmp_path: Path,
 ) -> None:
-    results = json.loads((COMMITTED / "results.json").read_text("utf-8"))
+    results = json.loads((COMMITTED / "families.json").read_text("utf-8"))
     table = (COMMITTED / "table.md").read_text("utf-8")
     assert table == families.page_text(results)
     families.draw(results, tmp_path / "families.png")
@@ -68,7 +68,7 @@ def test_the_committed_table_and_figure_are_those_of_the_results(
 
 @pytest.mark.parametrize("name", ["heart disease", "breast cancer", "covtype"])
 def test_fedridge_is_near_first_and_goes_on_to_rounding(name: str) -> None:
-    results = json.loads((COMMITTED / "results.json").read_text("utf-8"))
+    results = json.loads((COMMITTED / "families.json").read_text("utf-8"))
     methods = results[name]["methods"]
     ours = methods["FedRidge"]
     assert ours["rounds"] <= 14

@@ -313,7 +313,7 @@ def test_three_of_twenty_leave_in_different_rounds(name: str) -> None:
 
 @pytest.mark.parametrize("when", [2, 3])
 @pytest.mark.parametrize("name", PEERS)
-@pytest.mark.parametrize("lie", ["deviance", "gradient", "hessian", "count"])
+@pytest.mark.parametrize("lie", ["deviance", "gradient", "hessian", "count", "huge"])
 def test_who_lies_in_a_later_round_is_named_and_left_out(
     name: str, when: int, lie: str
 ) -> None:
@@ -327,6 +327,10 @@ def test_who_lies_in_a_later_round_is_named_and_left_out(
         stats = part.stats
         if lie == "deviance":
             return [replace(part, deviance=10 * part.deviance + 1000.0)]
+        if lie == "huge":  # as if its means were 1e90, with a gradient that fits
+            mean = np.append(stats.means[:-1], -1.0)
+            big = {"total_weight": 1e90, "means": mean, "triangle": stats.triangle}
+            return [replace(part, stats=replace(stats, **big))]
         if lie == "gradient":
             means = stats.means.copy()
             means[-1] += 50.0
