@@ -210,9 +210,9 @@ class Inference:
         residual error     0.2228            log-likelihood      1.811
         alpha              0                 AIC, BIC            0.3784, 0.5372
         <BLANKLINE>
-                    coef  std err       t    P>|t|   [0.025  0.975]
-        intercept  0.025   0.1438  0.1738    0.868  -0.3269  0.3769
-        x0         1.993  0.03438   57.97  1.8e-09    1.909   2.077
+                      coef  std err       t    P>|t|   [0.025  0.975]
+        intercept  0.02500   0.1438  0.1738    0.868  -0.3269  0.3769
+        x0           1.993  0.03438   57.97  1.8e-09    1.909   2.077
         """
         from .inference_text import summary_text
 

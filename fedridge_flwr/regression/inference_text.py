@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from .._checks import check_choice
 from .inference_frames import se_type
-from .printed_table import as_html, as_latex, as_markdown, number, p_text, plain
+from .printed_table import (
+    as_html,
+    as_latex,
+    as_markdown,
+    estimate,
+    number,
+    p_text,
+    plain,
+)
 
 if TYPE_CHECKING:
     from .inference_result import Inference
@@ -70,9 +78,9 @@ def coefficient_cells(inference: Inference) -> tuple[list[str], list[list[str]]]
     for k, term in enumerate(inference.terms[:_SHOWN]):
         low, high = inference.ci[k]
         values = inference.coefficients[k], inference.se[k], inference.t[k]
-        cells = [number(float(value)) for value in values]
+        cells = [estimate(float(value)) for value in values]
         rows.append(
-            [term, *cells, p_text(float(inference.p[k])), number(low), number(high)]
+            [term, *cells, p_text(float(inference.p[k])), estimate(low), estimate(high)]
         )
     if len(inference.terms) > _SHOWN:
         rest = len(inference.terms) - _SHOWN

@@ -34,6 +34,19 @@ def number(value: float, digits: int = 4) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
 
 
+def estimate(value: float, digits: int = 4) -> str:
+    """Return the same with the zeros at the end, which are digits as well.
+
+    Examples
+    --------
+    >>> estimate(0.31), estimate(2.0), estimate(-1234.0), estimate(0.0)
+    ('0.3100', '2.000', '-1234', '0')
+    """
+    if math.isnan(value) or value == 0.0:
+        return number(value)
+    return f"{value:#.{digits}g}".removesuffix(".")
+
+
 def p_text(value: float) -> str:
     """Return a p-value, bounded where its digits say nothing any more.
 
