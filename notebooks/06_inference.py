@@ -56,6 +56,7 @@ from fedridge_flwr.regression import (
 )
 
 logging.disable(logging.WARNING)
+# %matplotlib inline
 
 # %% [markdown]
 # ## The only round
