@@ -181,7 +181,7 @@ change = influence.change.to_frame()["capital"].sort_values()
 figure, axis = plt.subplots(figsize=(6, 3.6))
 axis.barh(change.index, change)
 axis.axvline(0.0, color="black", lw=0.8)
-axis.set_xlabel("change of the coefficient of capital without this firm")
+axis.set_xlabel("what this firm adds to the coefficient of capital")
 figure.tight_layout()
 
 # %% [markdown]
