@@ -26,11 +26,32 @@ def logistic(alpha: float, X: Any, y: Any) -> Any:
     return model.fit(X, y)
 
 
-def check(run: Any, alpha: float, X: Any, y: Any) -> None:
-    peer = logistic(alpha, X, y)
-    scale = max(np.abs(peer.coef_).max(), np.abs(peer.intercept_[0]))
-    assert np.abs(run.model.coef_ - peer.coef_[0]).max() < 1e-9 * scale
-    assert abs(run.model.intercept_ - peer.intercept_[0]) < 1e-9 * scale
+def polished(alpha: float, X: Any, y: Any) -> Any:
+    """Return scikit-learn's optimum after a Newton step with a more exact gradient.
+
+    At alpha 0.01 its answer for forest cover is up to 1.4e-9 from the optimum, in a
+    direction that only the penalty holds, more or less so by threads and processor.
+    """
+    peer, d = logistic(alpha, X, y), X.shape[1]
+    beta = np.append(peer.coef_[0], peer.intercept_[0])
+    penalty = np.append(np.full(d, alpha), 0.0)
+    gradient = penalty * beta.astype(np.longdouble)
+    hessian = np.diag(penalty)
+    for rows in np.array_split(np.arange(len(X)), 30):
+        A = np.column_stack([X[rows], np.ones(len(rows))])
+        wide = A.astype(np.longdouble)
+        mean = 1 / (1 + np.exp(-(wide @ beta)))
+        gradient += wide.T @ (mean - y[rows])
+        weight = np.asarray(mean * (1 - mean), dtype=float)
+        hessian += (A * weight[:, None]).T @ A
+    step = np.linalg.solve(hessian, np.asarray(gradient, dtype=float))
+    assert np.abs(step).max() < 1e-8 * np.abs(beta).max()
+    return beta - step
+
+
+def check(run: Any, wanted: Any) -> None:
+    found = np.append(run.model.coef_, run.model.intercept_)
+    assert np.abs(found - wanted).max() < 1e-9 * np.abs(wanted).max()
     assert run.report.refinement.converged
     assert run.report.refinement.rounds <= MOST_ROUNDS
 
@@ -44,7 +65,9 @@ def test_heart_disease_in_four_hospitals(alpha: float, shared_data: Folder) -> N
         clients[hospital] = frame[COMPLETE].to_numpy(float), frame["num"].to_numpy() > 0
     X, y = (np.concatenate([rows[k] for rows in clients.values()]) for k in (0, 1))
     assert len(y) == 852
-    check(run_fit(clients, alpha=alpha, family="binomial"), alpha, X, y)
+    peer = logistic(alpha, X, y)
+    wanted = np.append(peer.coef_[0], peer.intercept_)
+    check(run_fit(clients, alpha=alpha, family="binomial"), wanted)
 
 
 @pytest.mark.slow
@@ -55,4 +78,5 @@ def test_forest_cover_two_classes(alpha: float, shared_data: Folder) -> None:
     X = StandardScaler().fit_transform(table.iloc[:, :-1].to_numpy(float))
     assert X.shape == (581_012, 54)
     clients = {f"c{k}": (X[k::10], y[k::10]) for k in range(10)}
-    check(run_fit(clients, alpha=alpha, family="binomial"), alpha, X, y)
+    run = run_fit(clients, alpha=alpha, family="binomial")
+    check(run, polished(alpha, X, y))
