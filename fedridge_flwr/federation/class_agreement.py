@@ -140,6 +140,8 @@ def lookalikes(labels: Mapping[str, Iterable[str]]) -> dict[str, str]:
     --------
     >>> lookalikes({"a": ["yes", "no"], "b": ["yes"], "c": ["Yes", "no"]})
     {'c': "its class 'Yes' is 'yes' at other clients: are both meant?"}
+    >>> lookalikes({"a": ["0", "1"], "b": ["0"], "c": ["true"]})
+    {'c': "its class 'true' is '1' at other clients: are both meant?"}
     """
     counts = Counter(label for each in labels.values() for label in set(each))
     usual: dict[str, str] = {}
@@ -158,7 +160,8 @@ def lookalikes(labels: Mapping[str, Iterable[str]]) -> dict[str, str]:
 
 
 def _spoken(label: str) -> str:
-    return " ".join(label.casefold().split())
+    text = " ".join(label.casefold().split())
+    return {"false": "0", "true": "1"}.get(text, text)
 
 
 def _refuse_one_class(labels: Collection[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -214,8 +214,6 @@ def respond(
         from .family_respond import family_answer
 
         return family_answer(request, (X, y, weight), origin, guards)
-    if origin is not None and origin.offset is not None:
-        raise DataError(_NO_OFFSET)
     if request.task == AskRelease.task:
         return _release(request, found, guards)
     loaded, rows = admitted_rows(request, found, guards)
@@ -235,6 +233,7 @@ def respond(
 def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
     """Return rows as they were loaded, and as they are wanted, if they may be used."""
     X, y, weight, *more = found
+    _refuse_offset(more)
     if request.classes is None:
         loaded = check_rows(X, y, weight)
         rows = loaded.arranged(request.columns)
@@ -384,9 +383,15 @@ def _release(request: Any, found: Any, guards: Guards) -> Answer:
     return Answer("private", {"release": release}, 1, rows.schema)
 
 
+def _refuse_offset(more: Sequence[RowOrigin | None]) -> None:
+    if more and more[0] is not None and more[0].offset is not None:
+        raise DataError(_NO_OFFSET)
+
+
 def private_rows(request: Request, found: Any, guards: Guards) -> Rows:
     """Return the rows of a private release, behind the map."""
     X, y, weight, *more = found
+    _refuse_offset(more)
     # An error about one record would reveal that it is there, and so would a refusal
     # by the number of rows: of a policy, only what is about names applies.
     rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)

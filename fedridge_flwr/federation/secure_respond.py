@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,7 +12,13 @@ import numpy as np
 
 from ..data.rows import Rows
 from ..data.schema import Schema
-from ..errors import PrivacyError, ProtocolError
+from ..errors import (
+    ColumnNamesError,
+    DataError,
+    PolicyError,
+    PrivacyError,
+    ProtocolError,
+)
 from ..features import map_rows
 from ..linalg import limbs
 from ..privacy.curator import ReleaseRequest
@@ -37,6 +44,12 @@ PRIVATE_WORDS = 2
 """128 bits: sums of clipped rows and their noise stay far below."""
 
 _NO_COLUMNS = Schema(1)
+_UNUSABLE = (
+    "declined: its rows cannot be used in a secure sum; why is in this client's own "
+    "log, and not told here."
+)
+
+log = logging.getLogger("flwr")
 
 
 class ClientMemory(Protocol):
@@ -90,8 +103,18 @@ def respond_securely(request: Any, load: Callable[[], Any], guards: Guards) -> A
             "a secure sum takes several messages, and this client remembers nothing "
             "between them: use ridge_client_app."
         )
+    if request.classes is not None or request.class_weight:
+        # One message could weigh the rows of all clients but one as nothing.
+        raise ProtocolError("labels of classes have no part in a secure sum.")
     answer = _ANSWERS[request.task]
-    state, found = answer(request, load, guards, guard)
+    try:
+        state, found = answer(request, load, guards, guard)
+    except (ColumnNamesError, PolicyError):
+        raise
+    except DataError as error:
+        # What is wrong with rows, and in how many, is about this client alone.
+        log.warning("not part of the secure sum: %s", error)
+        raise DataError(_UNUSABLE) from None
     guard.memory.write(state)
     return found
 
@@ -174,10 +197,11 @@ def _check_subject(request: Request, schema: Schema, before: ClientState) -> Non
 
 def _exact_words(rows: Rows, before: ClientState) -> limbs.Words:
     """Return what a client adds: its statistics, its number of rows, and a one."""
-    clients = max(MAX_CLIENTS, before.agreed.clients)
-    grid = replace(DEFAULT_GRID, max_clients=clients)
-    stats = FixedPointStatistics.from_rows(rows, grid)
-    extra = limbs.from_ints([stats.count, 1], grid.n_words)
+    # A limit that the server could move would tell how large the largest value is.
+    if before.agreed.clients > MAX_CLIENTS:
+        raise ProtocolError(f"a secure sum has at most {MAX_CLIENTS} clients.")
+    stats = FixedPointStatistics.from_rows(rows, DEFAULT_GRID)
+    extra = limbs.from_ints([stats.count, 1], DEFAULT_GRID.n_words)
     return np.concatenate([stats.to_words(), extra])
 
 

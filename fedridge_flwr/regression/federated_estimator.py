@@ -102,6 +102,12 @@ class _GroupedRidge(BaseEstimator):  # type: ignore[misc]
                 raise FedRidgeError("sample_weight is zero for every row.")
         groups = np.zeros(len(Y), int) if groups is None else column_or_1d(groups)
         check_consistent_length(Y, sample_weight, groups)
+        missing = sum(group is None or group != group for group in groups.tolist())
+        if missing:
+            raise FedRidgeError(
+                f"groups is missing in {missing} of {len(Y)} rows: say which client "
+                "every row belongs to."
+            )
         found = {}
         for group in np.unique(groups):
             own = np.flatnonzero(groups == group)

@@ -19,7 +19,7 @@ from .._types import Array
 from ..data.rows import Block, Rows
 from ..data.schema import Schema
 from ..errors import ProtocolError, StatisticsError
-from ..linalg.packed import packed_length
+from ..linalg.packed import packed_length, upper_triangle
 from ..statistics.outcome import outcome_column
 from ..statistics.sufficient import SufficientStatistics
 from .families import LEAST_VARIANCE, Family
@@ -27,6 +27,7 @@ from .families import LEAST_VARIANCE, Family
 LARGEST_NUMBER = 1e100
 MOST_POINTS = 10_000
 _ROUNDING = 1e-6
+_FLAT, _FAR = 1e-12, 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +165,27 @@ def working_statistics(
         d = rows.n_features
         means[:d] = (moments.mean[:d] - points.centre) + moments.mean_low[:d]
         stats = replace(stats, means=means, means_low=None)
-        found.append(WorkingStatistics(stats, deviance))
+        found.append(
+            WorkingStatistics(_of_flat_columns(stats, points.centre), deviance)
+        )
     return found
+
+
+def _of_flat_columns(
+    stats: SufficientStatistics, centre: Array
+) -> SufficientStatistics:
+    """Return the same where columns that vary by rounding alone do not vary.
+
+    Beside means that are small about the centre, nobody could tell that it is rounding.
+    """
+    comoment, d = stats.comoment, len(centre)
+    noise = _FLAT**2 * stats.total_weight * centre**2
+    flat = np.flatnonzero(np.diagonal(comoment)[:d] <= noise)
+    if not flat.size:
+        return stats
+    comoment = comoment.copy()
+    comoment[flat, :] = comoment[:, flat] = 0.0
+    return replace(stats, triangle=upper_triangle(comoment))
 
 
 def working_arrays(found: Sequence[WorkingStatistics]) -> dict[str, NDArray[Any]]:
@@ -253,6 +273,9 @@ def _counts_reason(
     means = stats.total_weight * np.append(1.0, stats.feature_means)
     about = np.append(weight, np.diagonal(start.centred_gram) + weight * away**2)
     now = np.append(stats.total_weight, np.diagonal(stats.gram))
+    # A column far from zero is rounded before the centre is taken off.
+    rounded = np.append(0.0, _FAR * start.feature_means**2)
+    about, now = about + weight * rounded, now + stats.total_weight * rounded
     squares = start.target_gram[place, place]
     # By the inequality of Cauchy and Schwarz, no sum of products is larger.
     size = np.sqrt(stats.total_weight * now) + np.sqrt(squares * about)

@@ -483,3 +483,22 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path) -> None:
         assert repr(same) == repr(model)
         assert same.summary() == model.summary()
         assert (same.predict(X) == model.predict(X)).all()
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+@pytest.mark.parametrize("constant", [1.0, 0.1, 1e6])
+@pytest.mark.parametrize("clients", [3, 20])
+def test_a_constant_column_costs_no_client(
+    family: str, constant: float, clients: int
+) -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(60 * clients, 2)), np.full(60 * clients, 1)])
+    X[:, 2] *= constant
+    mean = np.exp(0.3 * X[:, 0] - 0.2 * X[:, 1])
+    y = rng.poisson(mean) if family == "poisson" else (mean > rng.random(len(X)) * 2)
+    own = {f"c{k}": (X[k::clients], y[k::clients]) for k in range(clients)}
+    run = run_fit(own, alpha=1.0, family=family)
+    without = {name: (rows[:, :2], out) for name, (rows, out) in own.items()}
+    wanted = run_fit(without, alpha=1.0, family=family)
+    assert run.report.failures == {}
+    assert np.abs(run.model.coef_[:2] - wanted.model.coef_).max() < 1e-6

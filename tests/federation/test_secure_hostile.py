@@ -24,6 +24,7 @@ from secure import Federation, at_masked, random_words
 
 from fedridge_flwr import PolicyError, ProtocolError, SecurePolicy, SecureSum
 from fedridge_flwr.federation.secure_sum import client_steps as steps
+from fedridge_flwr.federation.secure_sum.graph import smallest_sum
 from fedridge_flwr.federation.secure_sum.identity import read_identity, read_roster
 from fedridge_flwr.federation.secure_sum.keys import (
     PublicKeys,
@@ -59,7 +60,8 @@ def at_shares(clients: int = 5, **options: Any) -> Federation:
         ({"clients": 2}, "takes part from 3"),
         ({"clients": 4}, "contradict"),
         ({"neighbours": 2, "threshold": 2}, "takes part from 3"),
-        ({"neighbours": 3, "threshold": 2}, "keys of 5 neighbours"),
+        ({"neighbours": 3, "threshold": 3}, "keys of 5 neighbours"),
+        ({"threshold": 3}, "not more than two thirds"),
         ({"session": b"another session!"}, "another secure sum"),
     ],
 )
@@ -291,9 +293,27 @@ def test_a_client_that_never_took_part_cannot_have_delivered() -> None:
 
 
 def test_the_least_number_counts_at_unmask() -> None:
-    federation = at_masked(settings=SecureSum(threshold=3))
-    federation.min_clients = 4
-    refused(lambda: federation.unmask("c0", delivered=b"\1\1\1\0\0"), "4 are needed")
+    federation = at_masked()
+    federation.min_clients = 5
+    refused(lambda: federation.unmask("c0", delivered=b"\1\1\1\1\0"), "5 are needed")
+
+
+def test_a_sum_must_not_be_divisible_below_the_least_number() -> None:
+    """Lists that differ from client to client can leave fewer in a sum than said."""
+    federation = at_shares(20, min_clients=12)
+    refused(lambda: federation.share("c0"), "could learn the sum of 11")
+
+
+def test_with_a_roster_everybody_sees_everybody() -> None:
+    federation = Federation.of(9, settings=SecureSum(neighbours=5)).with_roster()
+    federation.advertise()
+    refused(lambda: federation.share("c0"), "must see all others")
+
+
+@pytest.mark.parametrize("clients", range(3, 41))
+def test_no_lists_single_a_client_out_at_the_usual_threshold(clients: int) -> None:
+    _, threshold = SecureSum().sizes(clients)
+    assert smallest_sum(clients, threshold, 3) >= 3
 
 
 @settings(max_examples=50, deadline=None)

@@ -163,8 +163,8 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
     ):
         with pytest.raises(FedRidgeError):
             SecureSum(**wrong)
-    with pytest.raises(FedRidgeError, match="more than half"):
-        SecureSum(threshold=4).sizes(8)
+    with pytest.raises(FedRidgeError, match="more than two thirds"):
+        SecureSum(threshold=5).sizes(8)
 
 
 def test_words_are_a_group() -> None:

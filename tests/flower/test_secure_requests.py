@@ -383,6 +383,46 @@ def test_other_columns_than_agreed_on_are_not_masked() -> None:
     assert "other columns" in strategy.report_.failures["1004"]
 
 
+@pytest.mark.parametrize("task", [TASKS[0], TASKS[2]])
+def test_classes_and_their_weights_have_no_part_in_it(task: str) -> None:
+    """Weights of nearly zero at all clients but one would leave that one's sums."""
+
+    def lie(message: Message, answer: Any) -> Message:
+        config = message.content["config"]
+        assert isinstance(config, ConfigRecord)
+        config["classes"] = '["0", "1"]'
+        config["class-weights"] = '{"0": 1e-30, "1": 1e-30}'
+        return answer()  # type: ignore[no-any-return]
+
+    strategy = run(lose((4,), task, lie))
+    assert "labels of classes have no part" in strategy.report_.failures["1004"]
+
+
+def test_what_is_wrong_with_rows_is_told_in_the_clients_own_log_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def load(context: Any) -> Any:
+        X, y = load_data(context)
+        if context.node_config["partition-id"] == 4:
+            X[3, 0] = 1e200
+        return X, y
+
+    with caplog.at_level("WARNING", logger="flwr"):
+        strategy = run(app=ridge_client_app(load))
+    assert "cannot be used in a secure sum" in strategy.report_.failures["1004"]
+    assert "column 0" not in strategy.report_.failures["1004"]
+    assert "column 0" in caplog.text
+
+
+def test_an_offset_is_not_forgotten_in_a_secure_sum() -> None:
+    def load(context: Any) -> Any:
+        X, y = load_data(context)
+        return X, y, None, np.ones(len(y))
+
+    with pytest.raises(NotEnoughClientsError, match="cannot be used"):
+        run(app=ridge_client_app(load))
+
+
 def test_a_client_counts_who_is_in_the_sum_itself() -> None:
     """Whatever the server says: by the keys, and again when masks are taken off."""
     strict = ridge_client_app(load_data, secure_policy=SecurePolicy(min_clients=K))

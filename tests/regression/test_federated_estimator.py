@@ -133,3 +133,12 @@ def test_it_goes_into_pipelines():
     pipe.fit(X, y, federatedridge__groups=group)
     frame = pd.DataFrame(X)
     assert cross_val_score(pipe, frame, y, cv=3).mean() > 0.4
+
+
+@pytest.mark.parametrize("nothing", [np.nan, None])
+def test_rows_without_a_group_are_refused(nothing: Any) -> None:
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30.0)
+    groups = np.repeat(np.array([0.0, 1.0, 2.0], dtype=object), 10)
+    groups[4:7] = nothing
+    with pytest.raises(FedRidgeError, match="missing in 3 of 30 rows"):
+        FederatedRidge().fit(X, y, groups=groups)

@@ -145,6 +145,12 @@ def share(
     neighbours = [PublicKeys.unpack(each) for each in keys]
     place = _find(state, terms, neighbours)
     if roster:
+        if terms.neighbours != terms.clients:
+            raise ProtocolError(
+                "with a roster every client must see all others, and the server shows "
+                f"{terms.neighbours} of {terms.clients}: use "
+                "SecureSum(neighbours=None) with at most 40 clients."
+            )
         _check_roster(neighbours, terms.session, roster)
     state = replace(
         state,

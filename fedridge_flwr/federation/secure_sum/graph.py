@@ -72,6 +72,32 @@ def two_thirds(neighbours: int) -> int:
     return 2 * neighbours // 3 + 1
 
 
+def smallest_sum(clients: int, threshold: int, least: int) -> int:
+    """Return how few clients a server can single out that tells each another story.
+
+    Every client hears that `least` or `threshold` others are there, whichever is more,
+    and reveals one secret of each. A sum of s clients is learned if the mask keys of r
+    others, who are said to be there, can be collected from holders to whom those are
+    reported as lost; no holder reports more than it may.
+
+    Examples
+    --------
+    >>> smallest_sum(20, 11, 3), smallest_sum(20, 14, 3), smallest_sum(20, 20, 3)
+    (1, 11, 20)
+    """
+    heard = max(threshold, least)
+    for s in range(1, clients):
+        for r in range(max(heard - s, 0), clients - s + 1):
+            rest = clients - s - r
+            by_summed, by_rest = min(s + r - heard, r), min(clients - heard, r)
+            by_lost = min(clients - heard, max(r - 1, 0))
+            holders = rest + r - 1 + (s if by_summed > 0 else 0)
+            enough = rest * by_rest + r * by_lost + s * by_summed
+            if r == 0 or (holders >= threshold and r * threshold <= enough):
+                return s
+    return clients
+
+
 def _safe_threshold(clients: int, neighbours: int) -> int:
     """Return the smallest threshold that is good enough, or 0."""
     corrupt, lost = (int(np.ceil(share * clients)) for share in (CORRUPT, LOST))

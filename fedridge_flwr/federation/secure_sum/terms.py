@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..._checks import check_whole
 from ..._text import counted
 from ...errors import FedRidgeError, PolicyError, ProtocolError
-from .graph import two_thirds, usual_sizes
+from .graph import smallest_sum, two_thirds, usual_sizes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -46,8 +46,8 @@ class SecureSum:
         Clients that must be in the sum; with fewer nothing is released. Clients have a
         least number of their own.
     threshold : int, optional
-        Clients, of the neighbours of each, that must stay until the end. More than
-        half; by default more than two thirds.
+        Clients, of the neighbours of each, that must stay until the end: more than two
+        thirds, which is the default.
     neighbours : int, optional
         Clients with which each one shares its masks, itself included. By default all
         of up to 40 clients; beyond, the fewest that are safe with a fifth of the
@@ -62,10 +62,10 @@ class SecureSum:
     --------
     >>> from fedridge_flwr import FedRidge, SecureSum
     >>> strategy = FedRidge(alpha=1.0, secure=SecureSum(min_clients=5))
-    >>> SecureSum(neighbours=9, threshold=4)
+    >>> SecureSum(neighbours=9, threshold=6)
     Traceback (most recent call last):
-    fedridge_flwr.errors.FedRidgeError: threshold must be a whole number from 5 to 9, \
-got 4.
+    fedridge_flwr.errors.FedRidgeError: threshold must be a whole number from 7 to 9, \
+got 6.
     """
 
     min_clients: int = 3
@@ -84,7 +84,7 @@ got 4.
                 )
         if self.threshold is not None:
             most = self.neighbours
-            least = 2 if most is None else most // 2 + 1
+            least = 2 if most is None else two_thirds(most)
             check_whole("threshold", self.threshold, least, most or 10**6)
 
     def sizes(self, clients: int, colluding: int | None = None) -> tuple[int, int]:
@@ -97,8 +97,8 @@ got 4.
         Examples
         --------
         >>> from fedridge_flwr import SecureSum
-        >>> SecureSum().sizes(5), SecureSum(threshold=2).sizes(3)
-        ((5, 4), (3, 2))
+        >>> SecureSum().sizes(5), SecureSum(threshold=5).sizes(5)
+        ((5, 4), (5, 5))
         """
         neighbours, threshold = usual_sizes(clients)
         if colluding is not None:
@@ -109,11 +109,11 @@ got 4.
             threshold = two_thirds(neighbours)
         if self.threshold is not None:
             threshold = self.threshold
-        if not neighbours < 2 * threshold <= 2 * neighbours:
+        if not 2 * neighbours < 3 * threshold <= 3 * neighbours:
             raise FedRidgeError(
                 f"threshold={threshold} does not go with "
-                f"{counted(neighbours, 'neighbour')}: it must be more than half of "
-                "them, or two clients alone could be told apart, and not above."
+                f"{counted(neighbours, 'neighbour')}: it must be more than two thirds "
+                "of them, or single clients could be told apart, and not above."
             )
         return neighbours, threshold
 
@@ -261,3 +261,17 @@ class Terms:
             )
         if not self.threshold <= self.neighbours <= self.clients:
             raise ProtocolError("the terms of the secure sum contradict each other.")
+        if not 3 * self.threshold > 2 * self.neighbours:
+            raise ProtocolError(
+                f"the threshold of {self.threshold} is not more than two thirds of "
+                f"{self.neighbours} neighbours: a server that tells them different "
+                "things could single one out."
+            )
+        if self.neighbours == self.clients:
+            fewest = smallest_sum(self.clients, self.threshold, min_clients)
+            if fewest < min_clients:
+                raise ProtocolError(
+                    f"with a threshold of {self.threshold} of {self.clients}, a server "
+                    f"that tells clients different things could learn the sum of "
+                    f"{fewest}; this client takes part from {min_clients} on."
+                )
