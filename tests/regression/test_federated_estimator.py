@@ -16,9 +16,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedridge_flwr import (
-    FedRidgeError,
     FederatedRidge,
     FederatedRidgeClassifier,
+    FedRidgeError,
     infer,
     select_alpha,
     solve,
