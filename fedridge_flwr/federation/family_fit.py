@@ -274,7 +274,7 @@ class _Maximising:
         scales = column_scales(self._total(None))
         for problem in (p for p in asked if p in self.fits):
             fit = self.fits[problem]
-            # In one order, whoever answered first: sums are then the same.
+            # In one order, and not that of arrival: sums are then the same.
             here = {client: found[client][problem] for client in self.members}
             self._last[problem] = _vector(fit.point), here
             inside = {c: part for c, part in here.items() if c != problem.without}
