@@ -41,9 +41,21 @@ def sung(text: object) -> list[str]:
     """Return the canaries in a text.
 
     A number begins where no digit is before it: times such as 1794889901.5937 sing of
-    nobody.
+    nobody. Of one with more digits all must be those of the canary, up to rounding:
+    among thousands of random numbers some begin like it.
     """
-    return [s for s in SIGNS if re.search(rf"(?<!\d){re.escape(s)}", str(text))]
+    return [s for s in SIGNS if any(_is_canary(s, t) for t in _tokens(s, str(text)))]
+
+
+def _tokens(sign: str, text: str) -> list[str]:
+    return re.findall(rf"(?<!\d){re.escape(sign)}\d*", text)
+
+
+def _is_canary(sign: str, token: str) -> bool:
+    if sign == WORD:
+        return True
+    unit = max(10.0 ** -len(token.partition(".")[2]), 1e-9)
+    return any(abs(float(token) - abs(n)) <= 1.01 * unit for n in NUMBERS.values())
 
 
 class Watch(logging.Handler):
