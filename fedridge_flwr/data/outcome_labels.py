@@ -28,8 +28,8 @@ def labels_of(y: Any) -> tuple[Label, ...]:
     found: tuple[Label, ...] = tuple(np.unique(_flat(y)).tolist())
     if len(found) > MOST_LABELS:
         raise DataError(
-            f"y has {len(found)} different values, more than {MOST_LABELS}: these are "
-            'no classes. Use family="gaussian" for numbers.'
+            f"y has {len(found)} different values, more than {MOST_LABELS}, too many "
+            'for classes. Use family="gaussian" for numbers.'
         )
     if not all(_is_short(label) for label in found if isinstance(label, str)):
         raise DataError(

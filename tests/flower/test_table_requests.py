@@ -237,7 +237,7 @@ def test_a_table_that_does_not_fit_ends_a_strict_fit_and_is_named(
 
 def test_no_table_is_enough() -> None:
     frames = [frame.drop(columns="a") for frame in tables()]
-    with pytest.raises(FedRidgeError, match="no table fits the formula"):
+    with pytest.raises(FedRidgeError, match="no table matches the formula"):
         run(FedRidge(formula=FORMULA), frames)
 
 
