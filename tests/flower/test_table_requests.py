@@ -311,7 +311,7 @@ def test_the_model_predicts_tables_and_remembers_its_coding(tmp_path: Path) -> N
     np.testing.assert_allclose(
         again.score(new, new["y"]), ridge.score(X, y), atol=1e-10
     )
-    with pytest.raises(FedRidgeError, match=r"3 row\(s\) miss a value"):
+    with pytest.raises(FedRidgeError, match=r"3 row\(s\) lack a value"):
         again.predict(frames[2])
 
 
