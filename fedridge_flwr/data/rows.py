@@ -452,7 +452,7 @@ def _remedy(what: str) -> str:
         return ENCODE_FIRST
     return (
         'Ridge regression predicts numbers. For labels of classes use classes="auto" '
-        "on the server; encode other text, or dates, as the number that is meant."
+        "on the server; encode other text, or dates, as numbers."
     )
 
 

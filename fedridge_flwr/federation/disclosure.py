@@ -159,7 +159,7 @@ class SitePolicy:
     >>> RidgeClient(X, y, site_policy=policy).fit([], {})
     Traceback (most recent call last):
     fedridge_flwr.errors.PolicyError: declined by site policy: min_rows_per_level=3, \
-but column 0 of X has only 1 row with another value than its most common one.
+but column 0 of X has only 1 row with a value other than its most common one.
     """
 
     min_rows: int = 1
@@ -200,8 +200,8 @@ but column 0 of X has only 1 row with another value than its most common one.
             raise PolicyError("roster needs identity, the site's own key.")
         if self.min_row_difference > 1 and self.state is None:
             raise PolicyError(
-                "min_row_difference needs state, a folder in which uploads are "
-                "remembered."
+                "min_row_difference needs state, the folder in which uploads are "
+                "recorded."
             )
 
     @classmethod
@@ -323,7 +323,7 @@ no rule 'min_row'.
         """Yield why a request is declined, whatever the rows."""
         names = [_NAMES.get(request.task, request.task)]
         if self.require_secure_sums and names[0] != "secure":
-            yield "require_secure_sums is set, and the request is for no secure sum"
+            yield "require_secure_sums is set, but the request is not for a secure sum"
         if getattr(request, "mode", None) == "auto":
             names.append("statistics")  # where they are small, they come at once
         # A function of a column can make one row outweigh all others, as a map can.
@@ -341,7 +341,7 @@ no rule 'min_row'.
         private = names[0] == "private" or getattr(request, "release", None)
         about_keys = request.task in ("secure-shares", "secure-unmask")
         if self.require_privacy and not (private or about_keys):
-            yield "require_privacy is set, and the request is not private"
+            yield "require_privacy is set, but the request is not private"
         if self.min_sites > 1:
             claimed = request.sites
             if claimed is None or claimed < self.min_sites:
@@ -416,8 +416,8 @@ no rule 'min_row'.
         n_rows, effective = rows.n_filled, effective_number(rows)
         if n_rows >= self.min_rows > effective:
             yield (
-                f"min_rows={self.min_rows}, but by their weights {n_rows} rows count "
-                f"as {effective:.3g}"
+                f"min_rows={self.min_rows}, but with their weights {n_rows} rows "
+                f"count as only {effective:.3g}"
             )
 
     def _few_rows(self, n_rows: int) -> Iterator[str]:
@@ -484,7 +484,8 @@ def _keep_names(
     unknown = [text for text in texts if known is not None and text not in known]
     if unknown:
         raise PolicyError(
-            f"{name} has {quoted(unknown)}; known are {quoted(list(known or ()))}."
+            f"{name} has {quoted(unknown)}; known values are "
+            f"{quoted(list(known or ()))}."
         )
     object.__setattr__(policy, name, texts)
 

@@ -73,7 +73,7 @@ def read_table(
         if isinstance(formula, str):
             formula = TableFormula(formula, levels=levels or {}, missing=missing)
         elif levels is not None:
-            raise FedRidgeError("levels are given in the TableFormula already.")
+            raise FedRidgeError("levels are already given in the TableFormula.")
         coding, misfits = agree_on_coding(formula, {"": table.profile(formula)})
         if misfits:
             raise DataError(f"{misfits['']}.")

@@ -433,7 +433,7 @@ def gcv_scores(total: Any, alphas: Array, **options: Unpack[FitOptions]) -> Arra
     if (freedom >= n).any():
         raise StatisticsError(
             f"{counted(n, 'row')} have no degrees of freedom left at alpha "
-            f"{alphas[freedom >= n].max():g}: leave out such small candidates."
+            f"{alphas[freedom >= n].max():g}: use larger candidates only."
         )
     solution, _ = solve_in_penalty_units(equations, alphas)
     if factor is None:
@@ -452,7 +452,7 @@ def warn_edge(found: AlphaSelection, *, auto: bool = False) -> None:
     if auto:
         most = "much" if found.alpha == float(found.alphas[-1]) else "little"
         reached = "automatic "
-        remedy = f"the rows want as {most} penalty as they can get"
+        remedy = f"the data favour as {most} penalty as possible"
     warnings.warn(
         f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
         f"{reached}grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: {remedy}.",
@@ -489,7 +489,7 @@ def _named(per_client: Any) -> dict[str, Any]:
                 f"{type(part).__name__}."
             )
     if not parts:
-        raise StatisticsError("there are no clients to choose alpha by.")
+        raise StatisticsError("there are no clients to choose alpha with.")
     if len({part.form for part in parts.values()}) > 1:
         raise StatisticsError(
             "statistics of some clients are triangular and of others not: use "

@@ -186,7 +186,8 @@ def infer(
     if fit.digits_lost > _HALF_THE_DIGITS:
         warnings.warn(
             f"the residual sum of squares lost {fit.digits_lost:.0f} of 16 digits to "
-            f"cancellation, and standard errors with it: {cancellation_remedy(fit)}.",
+            "cancellation, and so did the standard errors: "
+            f"{cancellation_remedy(fit)}.",
             IllConditionedWarning,
             stacklevel=2,
         )

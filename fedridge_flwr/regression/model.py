@@ -235,7 +235,7 @@ class RidgeModel:
         array([10.])
         """
         if self.feature_map is not None:
-            raise FedRidgeError("the model has a feature map already.")
+            raise FedRidgeError("the model already has a feature map.")
         model = copy.copy(self)
         if feature_names is not None:
             model.features = Names.of(feature_names)

@@ -205,7 +205,7 @@ def test_the_file_is_named_by_node_config_or_environment(
     assert policies_in_force({"policy": str(file)}) == (SitePolicy(20),)
     other = file.with_name("other.toml")
     other.write_text("min_rows = 1")
-    with pytest.raises(PolicyError, match="another"):
+    with pytest.raises(PolicyError, match="different site policies"):
         policies_in_force({"policy": str(other)})
 
 

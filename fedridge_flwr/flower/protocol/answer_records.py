@@ -172,7 +172,9 @@ def read_answer(content: RecordDict, request: Request) -> Any:
         asked: Any = request
         found = read_evaluation(content, len(np.atleast_2d(asked.model.coef_)))
         if request.classes is not None and getattr(found, _ACCURACY, None) is None:
-            raise ProtocolError("did not count its rows by class: does its y have any?")
+            raise ProtocolError(
+                "did not count its rows by class: does its y contain labels?"
+            )
         return found
     if isinstance(request, AskLosses):
         return read_losses(content, len(request.models.coef))
