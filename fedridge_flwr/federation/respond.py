@@ -14,7 +14,7 @@ from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
 from ..data.rows import Rows, as_numbers, check_rows
-from ..data.schema import Schema
+from ..data.schema import HasSchema, Schema
 from ..errors import (
     ColumnNamesError,
     DataError,
@@ -132,7 +132,7 @@ class Guards:
         """Decline to describe a table that has too few rows, or of some level."""
         for policy in self.policies:
             decline(policy.reasons_by_table(n_rows, origin))
-        self._check_number(n_rows)
+        self.check_number(n_rows)
 
     def check_columns(self, rows: Rows, origin: RowOrigin | None = None) -> None:
         """Decline columns by their names, which are no data."""
@@ -151,9 +151,10 @@ class Guards:
             mapped = _mapped(rows, feature_map)
             for policy in self.policies:
                 decline(policy.reasons_by_rows(rows, mapped, origin))
-        self._check_number(rows.n_filled)
+        self.check_number(rows.n_filled)
 
-    def _check_number(self, n_rows: int) -> None:
+    def check_number(self, n_rows: int) -> None:
+        """Decline with too few rows, whatever they are."""
         if n_rows < self.min_rows:
             raise DataError(
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."
@@ -208,6 +209,10 @@ def respond(
     if request.task == AskTable.task:
         table: Answer = found
         return table
+    if isinstance(found, HasSchema):  # statistics of rows that are elsewhere
+        from .finished import finished_answer
+
+        return finished_answer(request, found, guards)
     X, y, weight, *more = found
     origin: RowOrigin | None = more[0] if more else None
     if request.task in _FAMILY_TASKS:
@@ -260,12 +265,18 @@ def _load(request: Request, load: Callable[[], Any], guards: Guards) -> Any:
         raise
 
 
-def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
+def loaded_rows(
+    data: Any, request: Request, what: str
+) -> RawRows | LocalTable | HasSchema:
     """Return what a user's function returned as what a request is about.
 
     Rows are (X, y), (X, y, weights) or (X, y, weights, offset). Of a whole table the
-    server's formula says what is X and what is y.
+    server's formula says what is X and what is y. Finished statistics are themselves.
     """
+    if isinstance(data, HasSchema):
+        from .finished import check_finished
+
+        return check_finished(data, request)
     asks_table = request.task == AskTable.task
     if isinstance(data, tuple | list) and len(data) in (2, 3, 4):
         if asks_table or request.coding is not None:
