@@ -1,0 +1,257 @@
+"""`ArrowBatches`: rows of an Arrow stream, batch by batch, with columns by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import check_choice
+from .._text import counted, quoted
+from .._types import Array
+from ..errors import ColumnNamesError, DataError
+from .names import Names
+from .rows import Rows, check_weights
+from .schema import Schema
+from .table_errors import load_arrow
+from .table_values import NotNumbersError, cause_of, float64_values, parse_numbers
+from .tables import Table
+
+# Enough for two workers, and little beside what an engine needs itself.
+BATCH_ROWS = 1 << 17
+
+_DATES = (
+    "has dates or times. Select the number that is meant, such as days since a date"
+)
+_TEXT = (
+    "has text or categories. Select numbers, such as CASE WHEN sex = 'm' THEN 1 ELSE 0 "
+    "END for every level, the same at every client; or return the whole table, and use "
+    "FedRidge(formula=...), which agrees on levels"
+)
+_OTHER = "has lists, structures or binary data. Select plain numbers"
+
+log = logging.getLogger("flwr")
+
+
+class RowBatch(NamedTuple):
+    """Rows, and how many rows of the data they stand for, with weight and in all."""
+
+    rows: Rows
+    count: int
+    filled: int
+
+
+class ArrowBatches:
+    """Rows [X y] of an Arrow stream, read once, some at a time.
+
+    Parameters are those of `SufficientStatistics.from_arrow`. Columns of float64 are
+    read where they are; nothing is copied but a block of rows at a time.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": [41, 36, 50], "sick": [True, False, None]})
+    >>> batches = ArrowBatches(table, "sick", nulls="drop")
+    >>> [(batch.rows.n_rows, batch.count) for batch in batches]
+    [(2, 2)]
+    >>> list(ArrowBatches(table, "sick"))
+    Traceback (most recent call last):
+    fedridge_flwr.errors.DataError: there are nulls in column 1 ('sick') (1 of 3 rows). \
+Leave such rows out in the query, or use nulls="drop".
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        target: str | Sequence[str],
+        features: Sequence[str] | None = None,
+        sample_weight: str | None = None,
+        counts: str | None = None,
+        nulls: str = "error",
+    ) -> None:
+        check_choice("nulls", nulls, ("error", "drop"))
+        targets = [target] if isinstance(target, str) else list(target)
+        beside = [name for name in (sample_weight, counts) if name is not None]
+        named = [*targets, *beside, *(features or ())]
+        schema, self._batches = open_stream(stream, named if features else None)
+        own = [name for name in schema.names if name not in [*targets, *beside]]
+        chosen = own if features is None else list(features)
+        self._used = [*chosen, *targets, *beside]
+        _check_names(self._used, schema.names)
+        if not chosen:
+            raise DataError("the stream has no columns but the target.")
+        _check_types(self._used, schema)
+        self._weight, self._counts = sample_weight, counts
+        self._drops = nulls == "drop"
+        self.schema = Schema(
+            len(chosen), len(targets), Names.of(chosen), Names.of(targets)
+        )
+
+    def __iter__(self) -> Iterator[RowBatch]:
+        """Yield the rows; what is null is told at the end, with all its columns."""
+        rows = dropped = 0
+        nulls: NDArray[np.int64] = np.zeros(len(self._used), dtype=np.int64)
+        for columns in self._slices():
+            n = len(columns[0])
+            found = np.array([column.null_count for column in columns])
+            if not found.any() or self._drops:
+                values = [self._values(j, c, rows) for j, c in enumerate(columns)]
+                if self._drops:
+                    kept = ~np.logical_or.reduce([np.isnan(v) for v in values])
+                    if not kept.all():
+                        values = [v[kept] for v in values]
+                        dropped += n - len(values[0])
+                if not nulls.any():
+                    yield self._batch(values)
+            nulls += 0 if self._drops else found
+            rows += n
+        if dropped:
+            log.info(
+                "%s of %s have nulls and are left out.", dropped, counted(rows, "row")
+            )
+        if nulls.any():
+            bad = np.flatnonzero(nulls)
+            raise DataError(
+                f"there are nulls in {{columns}} ({', '.join(map(str, nulls[bad]))} of "
+                f'{rows} rows). Leave such rows out in the query, or use nulls="drop".',
+                bad.tolist(),
+                self._used,
+            )
+
+    @property
+    def no_rows(self) -> Rows:
+        """The same columns without any rows."""
+        return self._batch([np.empty(0)] * len(self._used)).rows
+
+    def _slices(self) -> Iterator[list[Any]]:
+        """Yield the columns of so many rows that they can be looked at."""
+        for batch in self._batches:
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                part = batch.slice(start, BATCH_ROWS)
+                yield [part.column(name) for name in self._used]
+
+    def _values(self, place: int, column: Any, first: int) -> Array:
+        if str(column.type) == "double":  # infinity shows in the sums
+            return float64_values(column)
+        values, bad, plain = parse_numbers(column)
+        if bad.any():
+            where = int(np.argmax(bad))
+            cause = cause_of(plain[where].as_py())
+            error = NotNumbersError(int(bad.sum()), len(values), where, cause)
+            problem = error.problem(f"row {first + where + 1}")
+            raise DataError(f"{{columns}} {problem}", [place], self._used)
+        return values
+
+    def _batch(self, values: list[Array]) -> RowBatch:
+        n, d, t = len(values[0]), self.schema.n_features, self.schema.n_targets
+        beside = values[d + t :]
+        weight = check_weights(beside[0], n) if self._weight else None
+        count, filled = n, n if weight is None else int(np.count_nonzero(weight))
+        if self._counts:
+            copies = _whole(beside[-1], self._counts)
+            count = int(copies.sum())
+            filled = count if weight is None else int(copies[weight > 0].sum())
+            weight = copies if weight is None else weight * copies
+        X, Y = _Columns(values[:d]), _Columns(values[d : d + t])
+        return RowBatch(Rows(X, Y, weight, n, self.schema), count, filled)
+
+
+class _Columns(Table):
+    """Columns of float64, as a table."""
+
+    def __init__(self, columns: list[Array]) -> None:
+        self._columns, self.ndim, self.names = columns, 2, None
+        self.shape = (len(columns[0]), len(columns))
+
+    def rows(self, part: slice) -> Array:
+        return np.array([column[part] for column in self._columns]).T
+
+
+def open_stream(
+    data: Any, columns: Sequence[str] | None = None
+) -> tuple[Any, Iterable[Any]]:
+    """Return the Arrow schema of a stream, and its record batches, to be read once.
+
+    Parameters
+    ----------
+    data : object
+        What has ``__arrow_c_stream__`` (a relation of DuckDB, a frame of pandas or
+        Polars, a table or a reader of pyarrow), a LazyFrame of Polars, or a dataset of
+        pyarrow.
+    columns : sequence of str, optional
+        The columns that are wanted, where the source can leave out others.
+    """
+    pa = load_arrow()
+    if hasattr(data, "collect_batches"):  # a LazyFrame, which has no stream of its own
+        schema = pa.table(data.limit(0).collect()).schema
+        wanted = [name for name in columns or schema.names if name in schema.names]
+        return schema, _polars_batches(data.select(wanted))
+    if hasattr(data, "scanner") and hasattr(data, "schema"):  # a dataset of pyarrow
+        wanted = [n for n in columns or data.schema.names if n in data.schema.names]
+        # By default it reads 16 batches of 4 files ahead: gigabytes.
+        ahead = {"batch_readahead": 2, "fragment_readahead": 1}
+        scanner = data.scanner(columns=wanted, batch_size=BATCH_ROWS, **ahead)
+        return data.schema, scanner.to_batches()
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise DataError(
+            f"a {type(data).__name__} is no Arrow stream: give a relation of DuckDB, a "
+            "data frame or LazyFrame, or a table, reader or dataset of pyarrow."
+        )
+    reader = pa.RecordBatchReader.from_stream(data)
+    return reader.schema, reader
+
+
+def _polars_batches(lazy: Any) -> Iterator[Any]:
+    for frame in lazy.collect_batches(chunk_size=BATCH_ROWS):
+        yield from load_arrow().table(frame).to_batches()
+
+
+def _check_names(used: Sequence[str], known: Sequence[str]) -> None:
+    lacking = [name for name in used if name not in known]
+    if lacking:
+        raise ColumnNamesError(
+            f"the stream has no column {lacking[0]!r}, but {quoted(known, most=12)}."
+        )
+    twice = [name for name in used if [*used, *known].count(name) > 2]
+    if twice:
+        raise ColumnNamesError(
+            f"column {twice[0]!r} is there twice, or used twice: as target, feature, "
+            "sample_weight or counts. Name every column once."
+        )
+
+
+def _check_types(used: Sequence[str], schema: Any) -> None:
+    problems = [_problem(schema.field(name).type) for name in used]
+    bad = [j for j, problem in enumerate(problems) if problem is not None]
+    if bad:
+        alike = [j for j in bad if problems[j] == problems[bad[0]]]
+        raise DataError(f"{{columns}} {problems[bad[0]]}.", alike, used)
+
+
+def _problem(kind: Any) -> str | None:
+    """Return what is wrong with a column that has no numbers by its type."""
+    types = load_arrow().types
+    kind = getattr(kind, "storage_type", kind)  # of an extension type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    known = (
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_decimal,
+        types.is_null,
+    )
+    if any(is_one(kind) for is_one in known):
+        return None
+    if types.is_temporal(kind):
+        return _DATES
+    return _TEXT if "string" in str(kind) else _OTHER
+
+
+def _whole(counts: Array, name: str) -> Array:
+    if not (np.isfinite(counts).all() and (counts >= 0).all()) or (counts % 1).any():
+        raise DataError(f"counts={name!r} must be whole numbers, zero or more.")
+    return counts
