@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,11 +38,11 @@ log = logging.getLogger("flwr")
 
 
 class RowBatch(NamedTuple):
-    """Rows, and how many rows of the data they stand for, with weight and in all."""
+    """Rows, how many rows of the data they stand for, and how many with weight."""
 
     rows: Rows
-    count: int
-    filled: int
+    n_rows: int
+    n_filled: int
 
 
 class ArrowBatches:
@@ -53,13 +54,13 @@ class ArrowBatches:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> table = pa.table({"age": [41, 36, 50], "sick": [True, False, None]})
-    >>> batches = ArrowBatches(table, "sick", nulls="drop")
-    >>> [(batch.rows.n_rows, batch.count) for batch in batches]
-    [(2, 2)]
-    >>> list(ArrowBatches(table, "sick"))
+    >>> table = pa.table({"age": [41, 36, 50], "ill": [True, False, None]})
+    >>> batches = ArrowBatches(table, "ill", nulls="drop")
+    >>> [batch.n_rows for batch in batches]
+    [2]
+    >>> list(ArrowBatches(table, "ill"))
     Traceback (most recent call last):
-    fedridge_flwr.errors.DataError: there are nulls in column 1 ('sick') (1 of 3 rows). \
+    fedridge_flwr.errors.DataError: there are nulls in column 1 ('ill') (1 of 3 rows). \
 Leave such rows out in the query, or use nulls="drop".
     """
 
@@ -71,19 +72,24 @@ Leave such rows out in the query, or use nulls="drop".
         sample_weight: str | None = None,
         counts: str | None = None,
         nulls: str = "error",
+        compress: bool = False,
     ) -> None:
         check_choice("nulls", nulls, ("error", "drop"))
         targets = [target] if isinstance(target, str) else list(target)
         beside = [name for name in (sample_weight, counts) if name is not None]
-        named = [*targets, *beside, *(features or ())]
-        schema, self._batches = open_stream(stream, named if features else None)
+        named = [*targets, *beside, *(features or ())] if features else None
+        if compress and counts is None:
+            stream, counts = compressed(stream, named)
+            beside.append(counts)
+            named = None
+        schema, self._batches = open_stream(stream, named)
         own = [name for name in schema.names if name not in [*targets, *beside]]
         chosen = own if features is None else list(features)
-        self._used = [*chosen, *targets, *beside]
-        _check_names(self._used, schema.names)
+        self.columns = [*chosen, *targets, *beside]
+        _check_names(self.columns, schema.names)
         if not chosen:
             raise DataError("the stream has no columns but the target.")
-        _check_types(self._used, schema)
+        _check_types(self.columns, schema)
         self._weight, self._counts = sample_weight, counts
         self._drops = nulls == "drop"
         self.schema = Schema(
@@ -93,7 +99,7 @@ Leave such rows out in the query, or use nulls="drop".
     def __iter__(self) -> Iterator[RowBatch]:
         """Yield the rows; what is null is told at the end, with all its columns."""
         rows = dropped = 0
-        nulls: NDArray[np.int64] = np.zeros(len(self._used), dtype=np.int64)
+        nulls: NDArray[np.int64] = np.zeros(len(self.columns), dtype=np.int64)
         for columns in self._slices():
             n = len(columns[0])
             found = np.array([column.null_count for column in columns])
@@ -102,36 +108,32 @@ Leave such rows out in the query, or use nulls="drop".
                 if self._drops:
                     kept = ~np.logical_or.reduce([np.isnan(v) for v in values])
                     if not kept.all():
+                        copies = values[-1] if self._counts else np.ones(n)
+                        dropped += int(np.nansum(copies[~kept]))
                         values = [v[kept] for v in values]
-                        dropped += n - len(values[0])
                 if not nulls.any():
                     yield self._batch(values)
             nulls += 0 if self._drops else found
             rows += n
+        if rows == 0:  # even so, the columns are known
+            yield self._batch([np.empty(0)] * len(self.columns))
         if dropped:
-            log.info(
-                "%s of %s have nulls and are left out.", dropped, counted(rows, "row")
-            )
+            log.info("%s with nulls left out.", counted(dropped, "row"))
         if nulls.any():
             bad = np.flatnonzero(nulls)
             raise DataError(
                 f"there are nulls in {{columns}} ({', '.join(map(str, nulls[bad]))} of "
                 f'{rows} rows). Leave such rows out in the query, or use nulls="drop".',
                 bad.tolist(),
-                self._used,
+                self.columns,
             )
-
-    @property
-    def no_rows(self) -> Rows:
-        """The same columns without any rows."""
-        return self._batch([np.empty(0)] * len(self._used)).rows
 
     def _slices(self) -> Iterator[list[Any]]:
         """Yield the columns of so many rows that they can be looked at."""
         for batch in self._batches:
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 part = batch.slice(start, BATCH_ROWS)
-                yield [part.column(name) for name in self._used]
+                yield [part.column(name) for name in self.columns]
 
     def _values(self, place: int, column: Any, first: int) -> Array:
         if str(column.type) == "double":  # infinity shows in the sums
@@ -142,7 +144,7 @@ Leave such rows out in the query, or use nulls="drop".
             cause = cause_of(plain[where].as_py())
             error = NotNumbersError(int(bad.sum()), len(values), where, cause)
             problem = error.problem(f"row {first + where + 1}")
-            raise DataError(f"{{columns}} {problem}", [place], self._used)
+            raise DataError(f"{{columns}} {problem}", [place], self.columns)
         return values
 
     def _batch(self, values: list[Array]) -> RowBatch:
@@ -185,28 +187,67 @@ def open_stream(
         The columns that are wanted, where the source can leave out others.
     """
     pa = load_arrow()
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, reader
+    batches: Callable[[Any, list[str]], Iterator[Any]]
     if hasattr(data, "collect_batches"):  # a LazyFrame, which has no stream of its own
-        schema = pa.table(data.limit(0).collect()).schema
-        wanted = [name for name in columns or schema.names if name in schema.names]
-        return schema, _polars_batches(data.select(wanted))
-    if hasattr(data, "scanner") and hasattr(data, "schema"):  # a dataset of pyarrow
-        wanted = [n for n in columns or data.schema.names if n in data.schema.names]
-        # By default it reads 16 batches of 4 files ahead: gigabytes.
-        ahead = {"batch_readahead": 2, "fragment_readahead": 1}
-        scanner = data.scanner(columns=wanted, batch_size=BATCH_ROWS, **ahead)
-        return data.schema, scanner.to_batches()
-    if not hasattr(data, "__arrow_c_stream__"):
+        schema, batches = pa.table(data.limit(0).collect()).schema, _polars_batches
+    elif hasattr(data, "scanner"):  # a dataset of pyarrow
+        schema, batches = data.schema, _dataset_batches
+    else:
         raise DataError(
             f"a {type(data).__name__} is no Arrow stream: give a relation of DuckDB, a "
             "data frame or LazyFrame, or a table, reader or dataset of pyarrow."
         )
-    reader = pa.RecordBatchReader.from_stream(data)
-    return reader.schema, reader
+    known = schema.names
+    return schema, batches(data, [n for n in known if columns is None or n in columns])
 
 
-def _polars_batches(lazy: Any) -> Iterator[Any]:
-    for frame in lazy.collect_batches(chunk_size=BATCH_ROWS):
+def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, str]:
+    """Return a table in which equal rows are one, and the column with their number.
+
+    The engine does it: DuckDB, Polars, Spark, or what else narwhals knows.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table, name = compressed(pl.LazyFrame({"x": [1, 1, 2], "y": [0, 0, 1]}))
+    >>> table.sort("x").collect().rows(), name
+    ([(1, 0, 2), (2, 1, 1)], 'rows')
+    """
+    frame = nw.from_native(data, pass_through=True)
+    if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
+        raise DataError(
+            f"compress=True needs DuckDB, Polars, Spark or a data frame, and not a "
+            f"{type(data).__name__}."
+        )
+    known = frame.collect_schema().names()
+    wanted = known if columns is None else list(columns)
+    _check_names(wanted, known)
+    name = "rows"
+    while name in known:
+        name += "_"
+    grouped: Any = frame.select(wanted).group_by(wanted)
+    return grouped.agg(nw.len().alias(name)).to_native(), name
+
+
+def _polars_batches(lazy: Any, columns: list[str]) -> Iterator[Any]:
+    for frame in lazy.select(columns).collect_batches(chunk_size=BATCH_ROWS):
         yield from load_arrow().table(frame).to_batches()
+
+
+def _dataset_batches(dataset: Any, columns: list[str]) -> Iterator[Any]:
+    from pyarrow.dataset import ParquetFragmentScanOptions
+
+    # By default it reads 16 batches of 4 files ahead, and whole row groups: gigabytes.
+    limits: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
+    if getattr(getattr(dataset, "format", None), "default_extname", "") == "parquet":
+        limits["fragment_scan_options"] = ParquetFragmentScanOptions(
+            pre_buffer=False, use_buffered_stream=True
+        )
+    scanner = dataset.scanner(columns=columns, batch_size=BATCH_ROWS, **limits)
+    yield from scanner.to_batches()
 
 
 def _check_names(used: Sequence[str], known: Sequence[str]) -> None:

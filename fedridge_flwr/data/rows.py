@@ -352,6 +352,7 @@ def _check_targets(y: Any) -> tuple[Any, tuple[str, ...] | None]:
 
 
 def check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+    """Return weights as float64; a `DataError` says what is wrong with them."""
     if sample_weight is None:
         return None
     weight = _real_array(sample_weight, "sample_weight").astype(np.float64, copy=False)
