@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import check_choice
-from .._text import counted, quoted
+from .._text import counted
 from .._types import Array
 from ..errors import ColumnNamesError, DataError
 from .names import Names
@@ -153,12 +153,23 @@ Leave such rows out in the query, or use nulls="drop".
         weight = check_weights(beside[0], n) if self._weight else None
         count, filled = n, n if weight is None else int(np.count_nonzero(weight))
         if self._counts:
-            copies = _whole(beside[-1], self._counts)
+            copies = self._whole(beside[-1])
             count = int(copies.sum())
             filled = count if weight is None else int(copies[weight > 0].sum())
             weight = copies if weight is None else weight * copies
         X, Y = _Columns(values[:d]), _Columns(values[d : d + t])
         return RowBatch(Rows(X, Y, weight, n, self.schema), count, filled)
+
+    def _whole(self, counts: Array) -> Array:
+        whole = np.isfinite(counts).all() and (counts >= 0).all()
+        if not whole or (counts % 1).any():
+            place = len(self.columns) - 1
+            raise DataError(
+                "counts, in {columns}, must be whole numbers, zero or more.",
+                [place],
+                self.columns,
+            )
+        return counts
 
 
 class _Columns(Table):
@@ -251,16 +262,16 @@ def _dataset_batches(dataset: Any, columns: list[str]) -> Iterator[Any]:
 
 
 def _check_names(used: Sequence[str], known: Sequence[str]) -> None:
-    lacking = [name for name in used if name not in known]
+    lacking = [j for j, name in enumerate(used) if name not in known]
     if lacking:
-        raise ColumnNamesError(
-            f"the stream has no column {lacking[0]!r}, but {quoted(known, most=12)}."
-        )
-    twice = [name for name in used if [*used, *known].count(name) > 2]
+        raise ColumnNamesError("the stream has no {columns}.", lacking, used)
+    twice = [j for j, name in enumerate(used) if [*used, *known].count(name) > 2]
     if twice:
         raise ColumnNamesError(
-            f"column {twice[0]!r} is there twice, or used twice: as target, feature, "
-            "sample_weight or counts. Name every column once."
+            "the name of {columns} is there twice, or used twice, as target, feature, "
+            "sample_weight or counts. Name every column once.",
+            twice,
+            used,
         )
 
 
@@ -290,9 +301,3 @@ def _problem(kind: Any) -> str | None:
     if types.is_temporal(kind):
         return _DATES
     return _TEXT if "string" in str(kind) else _OTHER
-
-
-def _whole(counts: Array, name: str) -> Array:
-    if not (np.isfinite(counts).all() and (counts >= 0).all()) or (counts % 1).any():
-        raise DataError(f"counts={name!r} must be whole numbers, zero or more.")
-    return counts

@@ -335,6 +335,9 @@ def _stream(data: Any, request: Request, what: str) -> RawRows | RowStream:
         )
     if request.task == AskTable.task or request.coding is not None:
         raise ProtocolError(_NO_TABLE)
+    if getattr(request, "release", None) is not None:
+        # A batch that cannot be read would tell of one record that it is there.
+        raise PrivacyError("a private release needs (X, y), neither batches nor names.")
     return stream if request.task == AskStatistics.task else stream.collected()
 
 
