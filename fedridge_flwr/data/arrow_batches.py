@@ -77,7 +77,7 @@ Leave such rows out in the query, or use nulls="drop".
         check_choice("nulls", nulls, ("error", "drop"))
         targets = [target] if isinstance(target, str) else list(target)
         beside = [name for name in (sample_weight, counts) if name is not None]
-        named = [*targets, *beside, *(features or ())] if features else None
+        named = named_columns(target, features, *beside)
         if compress and counts is None:
             stream, counts = compressed(stream, named)
             beside.append(counts)
@@ -213,6 +213,16 @@ def open_stream(
         )
     known = schema.names
     return schema, batches(data, [n for n in known if columns is None or n in columns])
+
+
+def named_columns(
+    target: str | Sequence[str], features: Sequence[str] | None, *beside: str | None
+) -> list[str] | None:
+    """Return the columns that are used, or None for all."""
+    targets = [target] if isinstance(target, str) else target
+    if features is None:
+        return None
+    return [*features, *targets, *filter(None, beside)]
 
 
 def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, str]:
