@@ -240,8 +240,8 @@ def respond(
 
 def _reduced(request: Any, stream: RowStream, guards: Guards) -> Any:
     """Return the statistics of a stream in one pass, or rows if more is needed."""
-    by_rows = guards.policies or request.feature_map or request.statistics != "moments"
-    if by_rows or request.classes is not None:
+    plain = request.statistics == "moments" and not guards.policies
+    if not plain or request.feature_map is not None or request.classes is not None:
         return stream.collected()
     stats, n_filled = stream.statistics(request.columns)
     guards.check_number(n_filled)
