@@ -131,7 +131,8 @@ class _Maximising:
         if len(self.labels) > _MOST_LABELS:
             raise DataError(
                 f"y has {len(self.labels)} different values over all clients, more "
-                f'than X
+                f'than {_MOST_LABELS}, too many for classes. Use family="gaussian" for '
+                "numbers."
             )
         answers = self._gathered.answers
         for client in answers.participants:
