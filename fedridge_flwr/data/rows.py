@@ -207,7 +207,7 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
     return Rows(
         X=X,
         Y=Y,
-        weight=_check_weights(sample_weight, n_rows),
+        weight=check_weights(sample_weight, n_rows),
         n_rows=n_rows,
         schema=Schema(
             n_features,
@@ -351,7 +351,8 @@ def _check_targets(y: Any) -> tuple[Any, tuple[str, ...] | None]:
     return y, names
 
 
-def _check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+def check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+    """Return weights as float64; a `DataError` says what is wrong with them."""
     if sample_weight is None:
         return None
     weight = _real_array(sample_weight, "sample_weight").astype(np.float64, copy=False)

@@ -15,6 +15,7 @@ from .._files import read_file
 from .._text import counted, quoted
 from ..data.local_table import RowOrigin
 from ..data.rows import Rows
+from ..data.schema import HasSchema
 from ..errors import PolicyError
 from .rare_values import (
     effective_number,
@@ -366,7 +367,7 @@ no rule 'min_row'.
         yield from rare_levels(origin, self.min_rows_per_level)
 
     def reasons_by_columns(
-        self, rows: Rows | None, origin: RowOrigin | None = None
+        self, rows: HasSchema | None, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why columns are declined, by their names alone."""
         if self.allowed_columns is None and not self.forbidden_columns:
@@ -394,15 +395,9 @@ no rule 'min_row'.
         self, rows: Rows, mapped: Rows, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why rows are declined; `mapped` are the same after the feature map."""
-        n_rows = rows.n_filled
-        yield from self._few_rows(n_rows)
+        width = mapped.n_features + mapped.n_targets
+        yield from self.reasons_by_size(rows.n_filled, width)
         yield from self.reasons_by_weights(rows)
-        width, ratio = mapped.n_features + mapped.n_targets, self.max_columns_per_row
-        if ratio is not None and width > ratio * n_rows:
-            yield (
-                f"max_columns_per_row={ratio:g}, but there are {width} columns for "
-                f"{counted(n_rows, 'row')}"
-            )
         least = self.min_rows_per_level
         if least > 1:
             yield from rare_weights(rows, least)
@@ -418,6 +413,16 @@ no rule 'min_row'.
             yield (
                 f"min_rows={self.min_rows}, but by their weights {n_rows} rows count "
                 f"as {effective:.3g}"
+            )
+
+    def reasons_by_size(self, n_rows: int, width: int) -> Iterator[str]:
+        """Yield why so many rows of so many columns are declined."""
+        yield from self._few_rows(n_rows)
+        ratio = self.max_columns_per_row
+        if ratio is not None and width > ratio * n_rows:
+            yield (
+                f"max_columns_per_row={ratio:g}, but there are {width} columns for "
+                f"{counted(n_rows, 'row')}"
             )
 
     def _few_rows(self, n_rows: int) -> Iterator[str]:

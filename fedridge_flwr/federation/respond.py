@@ -14,7 +14,7 @@ from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
 from ..data.rows import Rows, as_numbers, check_rows
-from ..data.schema import Schema
+from ..data.schema import HasSchema, Schema
 from ..errors import (
     ColumnNamesError,
     DataError,
@@ -29,6 +29,7 @@ from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
 from ..regression.residual_moments import ResidualMoments
 from ..statistics.encoding import ENCODERS
+from ..statistics.row_stream import RowStream
 from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
@@ -132,7 +133,7 @@ class Guards:
         """Decline to describe a table that has too few rows, or of some level."""
         for policy in self.policies:
             decline(policy.reasons_by_table(n_rows, origin))
-        self._check_number(n_rows)
+        self.check_number(n_rows)
 
     def check_columns(self, rows: Rows, origin: RowOrigin | None = None) -> None:
         """Decline columns by their names, which are no data."""
@@ -151,9 +152,10 @@ class Guards:
             mapped = _mapped(rows, feature_map)
             for policy in self.policies:
                 decline(policy.reasons_by_rows(rows, mapped, origin))
-        self._check_number(rows.n_filled)
+        self.check_number(rows.n_filled)
 
-    def _check_number(self, n_rows: int) -> None:
+    def check_number(self, n_rows: int) -> None:
+        """Decline with too few rows, whatever they are."""
         if n_rows < self.min_rows:
             raise DataError(
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."
@@ -208,6 +210,12 @@ def respond(
     if request.task == AskTable.task:
         table: Answer = found
         return table
+    if isinstance(found, RowStream):
+        found = _reduced(request, found, guards)
+    if isinstance(found, HasSchema):  # statistics of rows that are elsewhere
+        from .finished import finished_answer
+
+        return finished_answer(request, found, guards)
     X, y, weight, *more = found
     origin: RowOrigin | None = more[0] if more else None
     if request.task in _FAMILY_TASKS:
@@ -228,6 +236,16 @@ def respond(
         answer = _ANSWERS[request.task](request, mapped)
     guards.remember(loaded, origin)
     return answer
+
+
+def _reduced(request: Any, stream: RowStream, guards: Guards) -> Any:
+    """Return the statistics of a stream in one pass, or rows if more is needed."""
+    by_rows = guards.policies or request.feature_map or request.statistics != "moments"
+    if by_rows or request.classes is not None:
+        return stream.collected()
+    stats, n_filled = stream.statistics(request.columns)
+    guards.check_number(n_filled)
+    return stats
 
 
 def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
@@ -260,14 +278,22 @@ def _load(request: Request, load: Callable[[], Any], guards: Guards) -> Any:
         raise
 
 
-def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
+def loaded_rows(
+    data: Any, request: Request, what: str
+) -> RawRows | LocalTable | HasSchema | RowStream:
     """Return what a user's function returned as what a request is about.
 
-    Rows are (X, y), (X, y, weights) or (X, y, weights, offset). Of a whole table the
-    server's formula says what is X and what is y.
+    Rows are (X, y), (X, y, weights) or (X, y, weights, offset), or batches of (X, y).
+    Of an Arrow stream the target is given by name. Of a whole table the server's
+    formula says what is X and what is y. Finished statistics are themselves.
     """
+    if isinstance(data, HasSchema):
+        from .finished import check_finished
+
+        return check_finished(data, request)
     asks_table = request.task == AskTable.task
-    if isinstance(data, tuple | list) and len(data) in (2, 3, 4):
+    in_parts = isinstance(data, tuple | list)
+    if in_parts and len(data) in (2, 3, 4) and not _in_batches(data):
         if asks_table or request.coding is not None:
             raise ProtocolError(_NO_TABLE)
         X, y, *rest = data
@@ -275,22 +301,44 @@ def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
         if offset is None:
             return X, y, weight
         return X, y, weight, RowOrigin(offset=np.array(offset))
-    table = as_local_table(data)
+    table = None if in_parts else as_local_table(data)
     if table is None:
-        got = type(data).__name__
-        got += f" of {len(data)}" if isinstance(data, tuple | list) else ""
-        raise DataError(
-            f"{what} must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, "
-            f"offset), or a whole table, got a {got}."
-        )
+        return _stream(data, request, what)
     if asks_table:
         return table
     if request.coding is None:
         raise ProtocolError(
             "this client has a whole table, and the server does not say which columns "
-            'it wants: use FedRidge(formula="target ~ feature + ...").'
+            'it wants: use FedRidge(formula="target ~ feature + ..."), or return '
+            '(table, "target") there.'
         )
     return table.coded(request.coding)
+
+
+def _in_batches(data: tuple[Any, ...] | list[Any]) -> bool:
+    """Whether data are a stream with the name of its target, or a list of batches."""
+    if isinstance(data, tuple):
+        return isinstance(data[1], str)
+    return all(isinstance(batch, tuple) for batch in data)
+
+
+def _stream(data: Any, request: Request, what: str) -> RawRows | RowStream:
+    """Return rows that come in batches; those of several passes are collected."""
+    stream = RowStream.of(data)
+    if stream is None:
+        got = type(data).__name__
+        got += f" of {len(data)}" if isinstance(data, tuple | list) else ""
+        raise DataError(
+            f"{what} must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, "
+            f"offset), batches of (X, y), an Arrow stream and its target, finished "
+            f"statistics, or a whole table, got a {got}."
+        )
+    if request.task == AskTable.task or request.coding is not None:
+        raise ProtocolError(_NO_TABLE)
+    if getattr(request, "release", None) is not None:
+        # A batch that cannot be read would tell of one record that it is there.
+        raise PrivacyError("a private release needs (X, y), neither batches nor names.")
+    return stream if request.task == AskStatistics.task else stream.collected()
 
 
 _FAMILY_TASKS = (AskOutcome.task, AskWorking.task, AskCounts.task)
