@@ -34,6 +34,7 @@ _DETERMINED = 1e-6
 _WORTH_REDUCING = 3
 _RESIDUAL = 1e-12
 _PROBED = 1e-4
+_COLUMNS = 512
 # Sums cannot tell these from dependent columns; copies are hardly ever anything else.
 _MAYBE_NEARLY = ("linear combination", "nearly dependent")
 
@@ -239,16 +240,28 @@ def cholesky_solve(
     if equations.factor is not None:
         return _orthogonal_solve(equations, equations.factor, alpha, least)
     scale = 1.0 / np.sqrt(diagonal)
-    scaled = equations.matrix * scale
+    # The only matrix of d x d numbers: scaled and factorised where it is.
+    scaled = equations.lower_half()
+    scaled *= scale
     scaled *= scale[:, None]
     np.einsum("ii->i", scaled)[:] = 1.0
-    norm = float(np.abs(scaled).sum(axis=0).max())
-    factor, failed = dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)
+    norm = _norm_of_half(scaled)
+    factor, failed = dpotrf(scaled, lower=1, overwrite_a=1, clean=0)
     inverse_condition = 0.0 if failed else dpocon(factor, norm, uplo="L")[0]
     if not (inverse_condition >= least and inverse_condition > 0.0):
         return None
     solution, _ = dpotrs(factor, equations.rhs * scale[:, None], lower=1)
     return solution * scale[:, None], 1.0 / inverse_condition
+
+
+def _norm_of_half(lower: Array) -> float:
+    """Return the 1-norm of a symmetric matrix of unit diagonal, by its lower half."""
+    sums = np.full(len(lower), -1.0)
+    for start in range(0, len(lower), _COLUMNS):
+        part = np.abs(lower[:, start : start + _COLUMNS])
+        sums += part.sum(axis=1)
+        sums[start : start + _COLUMNS] += part.sum(axis=0)
+    return float(sums.max())
 
 
 def _orthogonal_solve(

@@ -340,9 +340,8 @@ class RunningTotal:
     """
 
     def __init__(self, first: SufficientStatistics) -> None:
-        self._kind = type(first)
-        moments = first.moments
-        self._moments = moments._replace(triangle=moments.triangle.copy())
+        self._kind, self._moments = type(first), first.moments
+        self._own = False  # the triangle is that of somebody else, not to be changed
         self._schema, self.count = first.schema, first.count
         self._n_clients = first.n_clients
         self._rounding = first.rounding if first.total_weight else 0.0
@@ -350,7 +349,10 @@ class RunningTotal:
     def add(self, part: SufficientStatistics) -> None:
         """Add the statistics of other rows with the same columns."""
         check_mergeable(self._schema, part.schema)
-        self._moments = merge(self._moments, part.moments, in_place=True)
+        before, other = self._moments, part.moments
+        self._moments = merge(before, other, in_place=self._own)
+        if self._moments.triangle is not before.triangle:
+            self._own = self._moments.triangle is not other.triangle
         self.count += part.count
         self._n_clients += part.n_clients
         if part.total_weight:
@@ -360,8 +362,9 @@ class RunningTotal:
 
     def total(self) -> SufficientStatistics:
         """Return the sum so far; what is added later does not change it."""
+        self._own = False
         return self._kind.of_moments(
-            self._moments._replace(triangle=self._moments.triangle.copy()),
+            self._moments,
             count=self.count,
             schema=self._schema,
             n_clients=self._n_clients,
@@ -427,12 +430,16 @@ class MomentViews(HasSchema):
     @cached_property
     def centred_moment(self) -> Array:
         """Centred co-moments of X with Y, shape (d, t)."""
-        return self.comoment[: self.n_features, self.n_features :]
+        d = self.n_features
+        # Row k of the triangle begins at the diagonal.
+        places = diagonal_positions(self.means.size)[:d] + (d - np.arange(d))
+        return self.triangle[places[:, None] + np.arange(self.n_targets)]
 
     @cached_property
     def centred_target_gram(self) -> Array:
         """Centred co-moments of Y, shape (t, t)."""
-        return self.comoment[self.n_features :, self.n_features :]
+        t = self.n_targets
+        return from_upper(self.triangle[-(t * (t + 1) // 2) :], t)
 
     @property
     def gram(self) -> Array:
@@ -460,4 +467,9 @@ class MomentViews(HasSchema):
         """Weighted variances of the features by the total weight, shape (d,)."""
         if self.total_weight == 0.0:
             return np.zeros(self.n_features)
-        return np.diagonal(self.centred_gram) / self.total_weight
+        return self.squares / self.total_weight
+
+    @property
+    def squares(self) -> Array:
+        """Centred sums of squares of the features, shape (d,)."""
+        return self.triangle[diagonal_positions(self.means.size)[: self.n_features]]

@@ -25,6 +25,7 @@ from .moments import (
     moments_of,
     remove,
 )
+from .saving import SaveStatistics
 from .validity import (
     check_count,
     check_moments,
@@ -35,7 +36,7 @@ from .validity import (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SufficientStatistics(MomentViews):
+class SufficientStatistics(MomentViews, SaveStatistics):
     """Count, weight, means and centred co-moments of the rows [X Y].
 
     The statistics of some rows determine their ridge regression exactly, for every

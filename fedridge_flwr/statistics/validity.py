@@ -135,7 +135,7 @@ def _directions_are_flat(slack: Array, factor: Array, most: int) -> bool:
     last = np.eye(slack.size, slack.size - most, -most)
     V = dtrtrs(factor, last, lower=1, trans=1)[0]
     gap = (V.T * slack) @ V - last[most:]
-    return bool(np.linalg.norm(gap) <= 1.0 - 1.0 / (slack.size + 1))
+    return bool(np.vdot(gap, gap) <= (1.0 - 1.0 / (slack.size + 1)) ** 2)
 
 
 def check_factor_rank(
