@@ -35,6 +35,7 @@ class Answer:
 
     Beside full statistics, `means_low` is what rounding cut off their means. If the
     targets are `labelled`, their names are labels of classes and travel in clear.
+    `since` is the upload since which rows are new, if only those are in it.
     """
 
     kind: str
@@ -43,6 +44,14 @@ class Answer:
     schema: Schema
     means_low: bytes = b""
     labelled: bool = False
+    since: int = 0
+
+
+class NewRows(NamedTuple):
+    """Statistics of the rows of a client since one of its uploads."""
+
+    part: Any
+    since: int
 
 
 class Losses(NamedTuple):
@@ -114,10 +123,17 @@ class AskTable(Request):
 
 @dataclass(frozen=True)
 class AskStatistics(Request):
-    """The sufficient statistics of all rows: everything at once."""
+    """The sufficient statistics of all rows: everything at once.
+
+    A server with a ledger says which one it is, and how many uploads of the client it
+    has `acknowledged`, as far as it knows the client before it answers. A client whose
+    own record says the same may then send the rows since that upload alone.
+    """
 
     wire_dtype: str = "float64"
     statistics: str = "moments"
+    ledger: str = ""
+    acknowledged: int = 0
 
     task: ClassVar[str] = "statistics"
 

@@ -10,9 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from ..._checks import check_numbers
 from ..._types import Array
-from ...data.labels import MOST_CLASSES, are_canonical
 from ...data.names import Columns
 from ...data.schema import Schema
 from ...data.table_profile import TableProfile
@@ -33,6 +31,7 @@ from ...federation.requests import (
     AskStatistics,
     AskTable,
     Losses,
+    NewRows,
     Request,
 )
 from ...multiround import Opening
@@ -46,14 +45,20 @@ from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
 from .family_records import FAMILY_READERS
-from .name_records import label_fields, names_fields, read_columns, read_digest
+from .name_records import (
+    label_fields,
+    names_fields,
+    read_class_counts,
+    read_columns,
+    read_digest,
+)
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 from .secure_records import SECURE_READERS
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS, _ACCURACY = "evaluation-sums", "accuracy"
 NAME_KEY = "client-name"
-_LOW = "means-low"
+_LOW, _SINCE = "means-low", "rows-since"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 _LARGEST_COUNT = 2**53
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
@@ -100,6 +105,8 @@ def answer_fields(
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
     if answer.means_low:
         fields[_LOW] = answer.means_low
+    if answer.since:
+        fields[_SINCE] = answer.since
     return fields
 
 
@@ -191,6 +198,12 @@ def read_fields(
     fields: Mapping[str, Any], arrays: Sequence[NDArray[Any]], count: Any, request: Any
 ) -> Any:
     """Return the contribution that arrays and the fields beside them stand for."""
+    if _SINCE in fields:
+        rest = {key: value for key, value in fields.items() if key != _SINCE}
+        since, known = fields[_SINCE], getattr(request, "acknowledged", 0)
+        if type(since) is not int or not 0 < since == known:
+            raise ProtocolError("sent new rows only, which do not fit the ledger.")
+        return NewRows(read_fields(rest, arrays, count, request), since)
     if PROTOCOL_KEY not in fields:
         return _read_foreign(arrays, count, request)
     version = fields[PROTOCOL_KEY]
@@ -296,23 +309,6 @@ def _read_columns(
     return replace(found, schema=schema)
 
 
-def _read_classes(
-    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
-) -> dict[str, int]:
-    if request.task != AskClasses.task or len(arrays) != 1:
-        raise ProtocolError("sent counts of classes, which were not asked for.")
-    labels = schema.target_names or ()
-    if len(labels) > MOST_CLASSES or not are_canonical(labels):
-        raise ProtocolError("sent labels of classes that are not valid.")
-    if request.classes and not set(labels) <= set(request.classes):
-        raise ProtocolError("sent other classes than those of the server.")
-    counts = check_numbers(arrays[0], np.float64, len(labels), "counts of classes")
-    whole = (counts == np.floor(counts)).all() and (counts >= 0).all()
-    if not (labels and whole and 0 < counts.sum() <= count):
-        raise ProtocolError("sent counts of classes that its rows cannot have.")
-    return {label: int(n) for label, n in zip(labels, counts, strict=True) if n}
-
-
 def _read_opening(
     request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> Opening:
@@ -364,7 +360,7 @@ _READERS: dict[str, Any] = {
     "private": _read_release,
     "fixed": _read_fixed,
     "fixed-weighted": partial(_read_fixed, weighted=True),
-    AskClasses.task: _read_classes,
+    AskClasses.task: read_class_counts,
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,
