@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -20,27 +20,20 @@ from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskCounts, AskEvaluation, Request
 from ..federation.settings import FitSettings
-from ..federation.standard_errors import infer_result
-from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.binned import BinnedOutcomes
-from ..regression.family_inference import FamilyInference
 from ..regression.family_model import FamilyModel
-from ..regression.inference import Inference
 from ..regression.model import RidgeModel
-from ..regression.normal_equations import Exact, Statistics
-from ..regression.residual_moments import ResidualMoments
-from ..statistics.encoding import EXACT_FORMS
 from .error_text import LONGEST_NAME
 from .evaluation_metrics import pool_evaluations
 from .exchange import Reply, fedavg_round_bytes
+from .fitted_attributes import FittedAttributes, fitted
 from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
-_T = TypeVar("_T")
 _CLIENT = re.compile(r"\bclient (\d+)\b")
 _HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
@@ -49,10 +42,6 @@ _HOW_ALPHA = {
     "groups": "chosen by leaving groups of clients out",
     "noise": "chosen by the noisy statistics",
 }
-_NOT_FITTED = (
-    "not fitted: start() has not been called, or it failed, or the older driver was "
-    "not given enough of the rounds that the mode needs."
-)
 
 
 class ClientNames:
@@ -108,109 +97,12 @@ class ClientNames:
         return _CLIENT.sub(lambda m: f"client {known.get(m[1], m[1])}", text)
 
 
-class StrategyBase:
+class StrategyBase(FittedAttributes):
     """A strategy of either API: drives a `FitRun` and gives access to its results."""
 
-    _settings: FitSettings
-    _run: FitRun
     _last_round: int
     _names: ClientNames
     _arrays: ArrayRecord
-
-    # ---- results ----------------------------------------------------------------
-
-    @property
-    def model_(self) -> RidgeModel:
-        """The fitted model."""
-        result = _fitted(self._run.result)
-        if result.model is None:
-            raise AttributeError(
-                f"there is no model ({type(result.error).__name__}): {result.error} "
-                "The statistics are kept: solve(strategy.statistics_, alpha=...) needs "
-                "no further round."
-            )
-        if self._run.model is None:
-            raise AttributeError(
-                "there is no model_: clients are missing in it, and strict=True. "
-                "solve(strategy.statistics_, alpha) is the model without them."
-            )
-        return result.model
-
-    @property
-    def report_(self) -> FitReport:
-        """Who took part, what it cost, how well posed the answer is."""
-        return _fitted(self._run.report)
-
-    @property
-    def selection_(self) -> AlphaSelection:
-        """How alpha was chosen, if it was."""
-        result = self._run.result
-        if result is not None and result.selection is None:
-            raise AttributeError(
-                "alpha was given and not chosen: there is no selection_. Use alphas=."
-            )
-        return _fitted(None if result is None else result.selection)
-
-    @property
-    def statistics_(self) -> Statistics | PrivateStatistics:
-        """The total over all participants; another alpha needs no other round."""
-        result = self._run.result
-        if result is not None and result.statistics is None:
-            raise AttributeError(
-                "a fit in several rounds never has the statistics: for another alpha, "
-                'run it again, or use mode="oneshot".'
-            )
-        total: Any = None if result is None else result.statistics
-        return _fitted(total)  # type: ignore[no-any-return]
-
-    @property
-    def client_statistics_(self) -> dict[str, Exact]:
-        """Statistics by client, by name where it has one, where the server kept them.
-
-        It does with ``cv="server"`` or "clients", and, up to 32 MB in all, to screen.
-        """
-        gathered = _fitted(self._run.result).gathered
-        parts, wanted = gathered.answers.parts, gathered.answers.participants
-        if any(getattr(parts.get(c), "form", "") not in EXACT_FORMS for c in wanted):
-            raise AttributeError(
-                "the server did not keep full statistics of every client, but their "
-                'total only: use alphas=[...] with cv="server", which does.'
-            )
-        return {self._names.of(client): parts[client] for client in wanted}
-
-    @property
-    def inference_(self) -> Inference | FamilyInference:
-        """Standard errors, tests and intervals of the model.
-
-        They are of the kind that `standard_errors` says. Other kinds are `infer` of
-        `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
-        `residual_moments_`.
-        """
-        model = self.model_
-        if isinstance(model, FamilyModel):
-            return model.inference()
-        total = cast("Statistics", self.statistics_)
-        if model.privacy_ is not None or total.form not in EXACT_FORMS:
-            raise AttributeError(
-                "there is no inference_: standard errors need full statistics without "
-                "noise."
-            )
-        result = _fitted(self._run.result)
-        if result.no_residuals:
-            raise AttributeError(result.no_residuals)
-        return infer_result(self._settings, result)
-
-    @property
-    def residual_moments_(self) -> ResidualMoments:
-        """Squared residuals of all clients, with `standard_errors` "HC0" to "HC3"."""
-        result = _fitted(self._run.result)
-        if result.residuals is None:
-            raise AttributeError(
-                result.no_residuals
-                or 'nobody was asked for residuals: use standard_errors="HC3" or the '
-                "like."
-            )
-        return result.residuals
 
     # ---- rounds -----------------------------------------------------------------
 
@@ -323,7 +215,7 @@ class StrategyBase:
     # ---- evaluation -------------------------------------------------------------
 
     def _evaluation_request(self) -> Request:
-        gathered, model = _fitted(self._run.result).gathered, self.model_
+        gathered, model = fitted(self._run.result).gathered, self.model_
         # The arrays of the model are on mapped columns.
         ask: Request = AskEvaluation(model)
         if isinstance(model, FamilyModel):
@@ -457,9 +349,3 @@ def either_name(**spellings: int | None) -> int | None:
         both = " and ".join(f"{name}={value}" for name, value in given.items())
         raise FedRidgeError(f"{both} are two names of one setting: give one of them.")
     return next(iter(given.values()), None)
-
-
-def _fitted(value: _T | None) -> _T:
-    if value is None:
-        raise AttributeError(_NOT_FITTED)
-    return value
