@@ -261,7 +261,7 @@ class Ledger:
         Receipt
             Who, when, the hash of the total before and after, and how exact it is.
         """
-        with self._file.changing():
+        with self._file.between_runs(), self._file.changing():
             entry, before = self._known(client), self._file.total()
             after = before.minus(self._file.part(entry), entry.checksum)
             self._file.delete(client, IN_TOTAL)
@@ -301,6 +301,8 @@ class Ledger:
     def open_run(self, asks: str) -> dict[str, LedgerEntry]:
         """Begin a run, or go on with one that was interrupted.
 
+        Until the ledger is closed, no other process can do the same.
+
         Parameters
         ----------
         asks : str
@@ -312,6 +314,7 @@ class Ledger:
         dict of str to LedgerEntry
             The clients whose answers arrived before the interruption.
         """
+        self._file.lock_run()
         with self._file.changing() as database:
             open_one = database.execute("SELECT asks FROM run WHERE id = 1").fetchone()
             if open_one != (asks,):
@@ -322,27 +325,17 @@ class Ledger:
                 )
             return self._file.entries(IN_RUN)
 
-    def receive(
-        self, client: str, stats: Removable, since: int | None = None
-    ) -> Removable:
-        """Keep an answer of the open run, and return all that the client has sent.
-
-        Parameters
-        ----------
-        client : str
-            Its name.
-        stats : SufficientStatistics or FixedPointStatistics
-            The statistics of its rows.
-        since : int, optional
-            Only the rows since this upload are in it; by default all are.
-        """
+    def receive(self, client: str, stats: Removable) -> None:
+        """Keep an answer of the open run: the statistics of all rows of a client."""
         with self._file.changing():
             old = self._file.entry(_check_name(client))
-            if since is not None:
-                old, stats = self._with_new_rows(client, stats, since)
             number = 1 if old is None else old.sequence + 1
             self._file.write(client, number, stats, IN_RUN)
-        return stats
+
+    def with_new_rows(self, client: str, delta: Removable, since: int) -> Removable:
+        """Return what the ledger has of a client, and its rows since that upload."""
+        with self._file.reading():
+            return self._with_new_rows(client, delta, since)[1]
 
     def received(self) -> Iterator[tuple[str, Removable]]:
         """Yield the clients and their answers in the open run."""

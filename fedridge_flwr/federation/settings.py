@@ -25,6 +25,7 @@ from .settings_checks import (
     check_family_settings,
     check_form_settings,
     check_formula_settings,
+    check_ledger_settings,
     check_private_settings,
     check_rounds_settings,
     check_secure_settings,
@@ -75,6 +76,7 @@ class FitSettings:
     secure: SecureSum | None = None
     formula: TableFormula | None = None
     family: str = "gaussian"
+    ledger: str | os.PathLike[str] | None = None
 
     selection: str | None = field(init=False)
     """How alpha is chosen: "clients", "server", "gcv", "groups", "noise", or not."""
@@ -166,6 +168,8 @@ class FitSettings:
             check_secure_settings(self)
         if self.statistics != "moments":
             check_form_settings(self)
+        if self.ledger is not None:
+            check_ledger_settings(self)
         check_whole("the number of valid answers needed", self.min_clients)
         if not isinstance(self.save_model, str | os.PathLike | None):
             raise FedRidgeError(f"save_model must be a path, got {self.save_model!r}.")
@@ -217,6 +221,7 @@ class FitSettings:
             "asks_residuals": kind.startswith("HC"),
             "keep_bytes": SCREENED_BYTES if screens else 0,
             "accepts_plain": self.statistics == "moments"
+            and self.ledger is None
             and not any([*options.values(), choice]),
         }
         for name, value in derived.items():

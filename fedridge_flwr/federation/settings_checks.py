@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ..data.coding import Coding
@@ -125,6 +126,42 @@ def check_form_settings(settings: FitSettings) -> None:
             f'statistics="{form}" is not available here: {"; ".join(wrong)}. Use '
             'statistics="moments", or leave that out.'
         )
+
+
+def check_ledger_settings(settings: FitSettings) -> None:
+    """Refuse what needs all clients at once: a ledger has some of them from before."""
+    if not isinstance(settings.ledger, str | os.PathLike):
+        raise FedRidgeError(f"ledger must be a path, got {settings.ledger!r}.")
+    errors, cv = settings.standard_errors, settings.cv
+    reasons = {
+        "in a secure sum nobody has the part of a single client, so none can be "
+        "replaced or removed: run a new sum without it": settings.secure is not None,
+        "with privacy every upload is a release of its own, and the noise stays in the "
+        "total: run again without the ledger": settings.privacy is not None,
+        f'mode="{settings.mode}" keeps no statistics: use mode="oneshot"': (
+            settings.mode != "oneshot"
+        ),
+        f'family="{settings.family}" asks everybody in every round': (
+            settings.family != "gaussian"
+        ),
+        'statistics="triangular" cannot be taken away from a total again: use '
+        '"moments", or "fixed", which is exact': settings.statistics == "triangular",
+        f'standard_errors="{errors}" asks all clients for their residuals: use '
+        '"classical" or "CR1"': settings.asks_residuals,
+        'cv="clients" asks all clients for their losses: use cv="server", which '
+        "chooses by the same losses": cv == "clients",
+        "a formula agrees on levels with all tables at once: let load_data return (X, "
+        "y)": settings.formula is not None,
+        "classes are agreed on with all clients at once: code them as numbers in "
+        "load_data": settings.classes is not None,
+        "the feature map takes numbers from the data of all clients: give them, as "
+        "Standardize(means=[...], scales=[...])": settings.map_needs_data,
+        'screen="exclude" would leave out what is in the ledger: remove a client by '
+        "name": settings.screen == "exclude",
+    }
+    wrong = [reason for reason, applies in reasons.items() if applies]
+    if wrong:
+        raise FedRidgeError(f"not available with a ledger: {'; '.join(wrong)}.")
 
 
 def check_family_settings(settings: FitSettings) -> None:

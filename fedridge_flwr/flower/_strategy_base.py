@@ -1,5 +1,7 @@
 """What both strategies share: the fit they drive, its results, and its log."""
 
+from __future__ import annotations
+
 import logging
 import re
 import time
@@ -7,14 +9,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from .._checks import check_whole
 from .._text import counted
-from ..errors import FedRidgeError, PrivacyError
+from ..errors import FedRidgeError, LedgerError, PrivacyError
 from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
@@ -31,6 +34,9 @@ from .fitted_attributes import FittedAttributes, fitted
 from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
+
+if TYPE_CHECKING:
+    from ..federation.contribution_ledger import Receipt
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
@@ -62,13 +68,20 @@ class ClientNames:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._registered: set[str] = set()
+        self._keys: dict[str, str] = {}
 
     def register(self, grid: Any) -> None:
         """Take the names that the SuperNodes of a grid were registered with."""
-        known = {str(n.node_id): n.name for n in getattr(grid, "get_nodes", tuple)()}
+        nodes = list(getattr(grid, "get_nodes", tuple)())
+        known = {str(n.node_id): n.name for n in nodes}
         for client, name in known.items():
             self.tell(client, name)
         self._registered |= {client for client, name in known.items() if name}
+        self._keys = {
+            str(n.node_id): f"key {sha256(n.public_key).hexdigest()[:16]}"
+            for n in nodes
+            if n.public_key
+        }
 
     def tell(self, client: str, name: object) -> None:
         """Take a name if it is one: a short printable line, and not like an id."""
@@ -81,6 +94,19 @@ class ClientNames:
     def of(self, client: str) -> str:
         """Return what a client is called, its id where it has no name."""
         return self.among([client]).get(client, client)
+
+    def lasting(self, client: str) -> str | None:
+        """Return the name that a client was registered with, or stands for its key.
+
+        It is the same in every run, and known before the client answers.
+        """
+        if client in self._registered:
+            return self._names.get(client)
+        return self._keys.get(client)
+
+    def in_ledger(self, client: str) -> str:
+        """Return the name of a client in a ledger; its id if it has none that lasts."""
+        return self.lasting(client) or self._names.get(client, client)
 
     def among(self, clients: Iterable[str]) -> dict[str, str]:
         """Return what those of these clients are called that have a name."""
@@ -103,6 +129,8 @@ class StrategyBase(FittedAttributes):
     _last_round: int
     _names: ClientNames
     _arrays: ArrayRecord
+    _requests: dict[str, Request]
+    _least: int
 
     # ---- rounds -----------------------------------------------------------------
 
@@ -122,9 +150,13 @@ class StrategyBase(FittedAttributes):
                 "server's own: start(grid, evaluate_fn=f), f(server_round, arrays)."
             )
         self._settings = settings
+        # Those whose answers are in a ledger need not be there.
+        self._least = 1 if settings.ledger is not None else settings.min_clients
         self._new_fit()
 
     def _new_fit(self) -> None:
+        if self._settings.ledger is not None and hasattr(self, "_run"):
+            self._run.release_ledger()
         self._run, self._last_round = FitRun(self._settings), NO_ROUND
         self._names = ClientNames()
 
@@ -155,12 +187,16 @@ class StrategyBase(FittedAttributes):
             client, content = reply.client, reply.content
             self._run.bytes_up += reply.size
             self._names.tell(client, reply.name or _name_in(content))
+            if self._settings.ledger is not None:
+                client = self._claimed(client, into)
             if content is None:
                 (into.crash if reply.crashed else into.refuse)(client, reply.error)
                 continue
-            request = ask.get(client) if isinstance(ask, Mapping) else ask
+            request = ask.get(reply.client) if isinstance(ask, Mapping) else ask
             if request is not None:
                 into.take(client, partial(read_answer, content, request))
+        if self._settings.ledger is not None:
+            asked = [self._names.in_ledger(client) for client in asked]
         into.refuse_silent(asked, silence)
 
     def _take_round(
@@ -169,7 +205,8 @@ class StrategyBase(FittedAttributes):
         """Hand the replies of the current round over."""
         current = self._run.round
         if current is not None:
-            self._hand_over(replies, current.into, current.ask, asked, silence)
+            ask = self._requests if self._settings.ledger is not None else current.ask
+            self._hand_over(replies, current.into, ask, asked, silence)
 
     def _finish_round(self, where: str, server_round: int) -> RidgeModel | None:
         """Go on with the fit, and log who is left out and how far it has come."""
@@ -211,6 +248,67 @@ class StrategyBase(FittedAttributes):
         report.names = self._names.among(told)
         if (result := self._run.result) is not None:
             result.no_residuals = self._names.in_text(result.no_residuals)
+
+    # ---- ledger -----------------------------------------------------------------
+
+    def remove(self, client: str) -> Receipt:
+        """Take a client out of the ledger: its site withdraws, nobody is asked.
+
+        After a fit, `model_`, `statistics_` and `report_` are those of the others. What
+        was saved, printed or sent before still has its rows in it.
+
+        Parameters
+        ----------
+        client : str
+            Its name in the ledger.
+
+        Returns
+        -------
+        Receipt
+            Who, when, the hash of the total before and after, and how exact it is.
+        """
+        from ..federation.contribution_ledger import Ledger
+
+        if self._settings.ledger is None:
+            raise FedRidgeError("only a strategy with ledger=... can remove a client.")
+        with Ledger(self._settings.ledger, create=False) as ledger:
+            receipt = ledger.remove(client)
+            if len(ledger):
+                self._run.without(client, ledger.total())
+            else:
+                self._new_fit()
+        return receipt
+
+    def _ask(self, ask: Any, nodes: Iterable[str]) -> dict[str, Request]:
+        """Return the request for each node, and keep them to read the answers by.
+
+        With a ledger, nodes that answered before an interruption are not asked again.
+        """
+        self._requests = requests_to(ask, nodes)
+        if self._settings.ledger is not None and self._run.round is not None:
+            self._requests = self._ask_missing(self._run.round.into)
+        return self._requests
+
+    def _ask_missing(self, into: Any) -> dict[str, Request]:
+        known = {node: self._names.lasting(node) or "" for node in self._requests}
+        shared = [each for each, n in Counter(known.values()).items() if each and n > 1]
+        if shared:
+            raise LedgerError(
+                f"two nodes are registered as {shared[0]!r}, so a ledger cannot tell "
+                "them apart: give every SuperNode a name of its own."
+            )
+        return {
+            node: into.request_for(known[node], request)
+            for node, request in self._requests.items()
+            if not into.has_answered(known[node])
+        }
+
+    def _claimed(self, node: str, into: Any) -> str:
+        """Return the name of a node in the ledger, which no other node may have."""
+        name = self._names.in_ledger(node)
+        if hasattr(into, "claim"):
+            into.claim(name, node)
+        return name
 
     # ---- evaluation -------------------------------------------------------------
 
