@@ -49,6 +49,7 @@ from .family_records import FAMILY_READERS
 from .name_records import label_fields, names_fields, read_columns, read_digest
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 from .secure_records import SECURE_READERS
+from .upload_records import as_sent, upload_fields
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS, _ACCURACY = "evaluation-sums", "accuracy"
@@ -100,6 +101,8 @@ def answer_fields(
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
     if answer.means_low:
         fields[_LOW] = answer.means_low
+    if answer.upload:
+        fields |= upload_fields(answer)
     return fields
 
 
@@ -184,7 +187,9 @@ def read_answer(content: RecordDict, request: Request) -> Any:
     keys = ("metrics", "fitres.num_examples")
     metrics: Mapping[str, Any] = _find(content, MetricRecord, *keys) or {}
     count = metrics.get("num-examples", metrics.get("num_examples"))
-    return read_fields(fields, decode_arrays(arrays), count, request)
+    found = read_fields(fields, decode_arrays(arrays), count, request)
+    kept = getattr(request, "uploads", None) is not None
+    return as_sent(found, fields, request) if kept else found
 
 
 def read_fields(
@@ -404,11 +409,7 @@ def _read_size(fields: Mapping[str, Any], key: str) -> int:
 
 
 def _check_count(count: Any) -> int:
-    if (
-        not isinstance(count, int)
-        or isinstance(count, bool)
-        or not 0 <= count < _LARGEST_COUNT
-    ):
+    if type(count) is not int or not 0 <= count < _LARGEST_COUNT:
         raise ProtocolError(
             f"num-examples must be a whole number of rows, got {one_line(repr(count))}."
         )
