@@ -229,6 +229,13 @@ change from run to run.
             # Sites that have gone may change the coding within a fit.
             return cached_rows(place, (fit, request.coding), rows)
 
+        def respond_since(request: Request, guards: Guards) -> Any:
+            from .new_rows import answer_since
+
+            load_new: Any = partial(load_new_data or load_data, context)
+            config = context.node_config
+            return answer_since(request, guards, load_new, config, upload_folder)
+
         def guards(task: str) -> Guards:
             private = task == AskRelease.task or task in SECURE_TASKS
             remembers = private or private_only or RELEASES in context.state
@@ -251,11 +258,7 @@ change from run to run.
             private_only=private_only,
             reports_failures=reports_failures,
             named=name_field(context, display_name),
-            respond_since=None
-            if load_new_data is None
-            else _since_responder(
-                partial(load_new_data, context), context.node_config, upload_folder
-            ),
+            respond_since=None if load_new_data is None else respond_since,
         )
 
     app = ClientApp()
@@ -414,12 +417,6 @@ def site_policies(
     """Return what a site refuses to send, by its code and by a file of its own."""
     named = CONFIG_KEY in node_config or VARIABLE in os.environ
     return policies_in_force(node_config, own) if named or own is not None else ()
-
-
-def _since_responder(*given: Any) -> Callable[[Any, Guards], Any]:
-    from .new_rows import since_responder
-
-    return since_responder(*given)
 
 
 def _secure_guard(context: Context, own: SecurePolicy | None, site: Any) -> Any:

@@ -11,21 +11,27 @@ from scipy import sparse
 from .._checks import must_be
 from ..errors import DataError
 from ..federation.delta_respond import UploadRecord, respond_since
-from ..federation.requests import Answer, AskStatistics
+from ..federation.requests import Answer
 from ..federation.respond import Guards, loaded_rows
 
 CONFIG_KEY = "uploads"
 
 
-def since_responder(
+def answer_since(
+    request: Any,
+    guards: Guards,
     load_new: Callable[[Any], Any],
     node_config: Mapping[str, object],
     folder: str | os.PathLike[str] | None,
-) -> Callable[[AskStatistics, Guards], Answer]:
-    """Return what answers a server that keeps uploads with new rows only.
+) -> Answer:
+    """Answer a server that keeps uploads, with new rows only where that is safe.
 
     Parameters
     ----------
+    request : AskStatistics
+        What the server asks.
+    guards : Guards
+        What the client insists on.
     load_new : callable
         From a position to rows and the new position; None if it is not known there.
     node_config : mapping
@@ -34,23 +40,20 @@ def since_responder(
         The folder of the record, if the site names none.
     """
 
-    def answer(request: AskStatistics, guards: Guards) -> Answer:
-        def load(since: Any) -> tuple[Any, Any] | None:
-            found = load_new(since)
-            if found is None:
-                return None
-            if not isinstance(found, tuple) or len(found) != 2:
-                raise DataError(
-                    "load_new_data must return rows and a position, as in "
-                    f"((X, y), position), got {type(found).__name__}."
-                )
-            rows, position = found
-            return loaded_rows(rows, request, "what load_new_data returns"), position
+    def load(since: Any) -> tuple[Any, Any] | None:
+        found = load_new(since)
+        if found is None:
+            return None
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise DataError(
+                "load_new_data must return rows and a position, as in "
+                f"((X, y), position), got {type(found).__name__}."
+            )
+        rows, position = found
+        return loaded_rows(rows, request, "what load_new_data returns"), position
 
-        record = UploadRecord(_record_file(node_config, folder))
-        return respond_since(request, load, guards, record)
-
-    return answer
+    record = UploadRecord(_record_file(node_config, folder))
+    return respond_since(request, load, guards, record)
 
 
 def _record_file(

@@ -27,7 +27,7 @@ from .client import (
     name_field,
     site_policies,
 )
-from .new_rows import rows_after, since_responder, stacked
+from .new_rows import answer_since, rows_after, stacked
 from .protocol.answer_records import answer_fields
 from .release_memory import ClientName, PrivacyTerms
 
@@ -144,7 +144,9 @@ class RidgeClient(NumPyClient):
 
         self._site = Site(
             load=lambda request, _: self._asked_rows(request.task),
-            respond_since=since_responder(self._since, node_config, upload_folder),
+            respond_since=lambda request, guards: answer_since(
+                request, guards, self._since, node_config, upload_folder
+            ),
             guards=guards,
             share_names=share_feature_names,
             private_only=private_only,

@@ -10,9 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from ..._checks import check_numbers
 from ..._types import Array
-from ...data.labels import MOST_CLASSES, are_canonical
 from ...data.names import Columns
 from ...data.schema import Schema
 from ...data.table_profile import TableProfile
@@ -46,7 +44,13 @@ from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
 from .family_records import FAMILY_READERS
-from .name_records import label_fields, names_fields, read_columns, read_digest
+from .name_records import (
+    label_fields,
+    names_fields,
+    read_class_counts,
+    read_columns,
+    read_digest,
+)
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 from .secure_records import SECURE_READERS
 from .upload_records import as_sent, upload_fields
@@ -301,23 +305,6 @@ def _read_columns(
     return replace(found, schema=schema)
 
 
-def _read_classes(
-    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
-) -> dict[str, int]:
-    if request.task != AskClasses.task or len(arrays) != 1:
-        raise ProtocolError("sent counts of classes, which were not asked for.")
-    labels = schema.target_names or ()
-    if len(labels) > MOST_CLASSES or not are_canonical(labels):
-        raise ProtocolError("sent labels of classes that are not valid.")
-    if request.classes and not set(labels) <= set(request.classes):
-        raise ProtocolError("sent other classes than those of the server.")
-    counts = check_numbers(arrays[0], np.float64, len(labels), "counts of classes")
-    whole = (counts == np.floor(counts)).all() and (counts >= 0).all()
-    if not (labels and whole and 0 < counts.sum() <= count):
-        raise ProtocolError("sent counts of classes that its rows cannot have.")
-    return {label: int(n) for label, n in zip(labels, counts, strict=True) if n}
-
-
 def _read_opening(
     request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> Opening:
@@ -369,7 +356,7 @@ _READERS: dict[str, Any] = {
     "private": _read_release,
     "fixed": _read_fixed,
     "fixed-weighted": partial(_read_fixed, weighted=True),
-    AskClasses.task: _read_classes,
+    AskClasses.task: read_class_counts,
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,
