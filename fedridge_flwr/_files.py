@@ -5,6 +5,7 @@ import math
 import os
 import sqlite3
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,46 @@ def read_file(path: Path) -> str:
 
     A path may lead to a folder, a pipe that never ends, or a device full of zeros.
     """
+    _check_regular(path)
+    return path.read_text(encoding="utf-8")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a regular file of bounded size."""
+    _check_regular(path)
+    return path.read_bytes()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file, at once and on disk: after a crash it is the old or the new one.
+
+    Only its owner can read it. Where `path` is a link, what it leads to is replaced.
+    """
+    real = Path(os.path.realpath(path))
+    handle, beside = tempfile.mkstemp(prefix=f".{real.name}.", dir=real.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(handle)
+        os.replace(beside, real)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    if hasattr(os, "O_DIRECTORY"):  # elsewhere folders cannot be synced
+        folder = os.open(real.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _check_regular(path: Path) -> None:
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
         raise ValueError("it is not a regular file")
     if about.st_size > _LARGEST_FILE:
         raise ValueError(f"it has {about.st_size} bytes, {_LARGEST_FILE} at most")
-    return path.read_text(encoding="utf-8")
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:

@@ -132,11 +132,6 @@ class Ledger:
         """Close the file."""
         self._file.close()
 
-    @property
-    def id(self) -> str:
-        """What tells this ledger from any other, for the records of clients."""
-        return self._file.id
-
     # ---- what is in it --------------------------------------------------------
 
     def total(self) -> Removable:
@@ -151,6 +146,11 @@ class Ledger:
         """Return what is known of every client: `sequence`, `time` and `n_rows`."""
         with self._file.reading():
             return self._file.entries()
+
+    def uploads(self) -> frozenset[str]:
+        """Return the ids that clients gave to what is in the total."""
+        found = {entry.upload for entry in self.clients().values()}
+        return frozenset(found - {""})
 
     def contribution(self, client: str) -> Removable:
         """Return what one client has sent, all of it together."""
@@ -246,7 +246,9 @@ class Ledger:
             known = self._file.entry(client)
             if known is not None and number <= known.sequence:
                 return self._not_taken("update", client, known.sequence)
-            old, whole = self._with_new_rows(client, delta, number - 1)
+            if known is None or known.sequence != number - 1:
+                raise self._gap(client, known, f"its upload {number - 1}")
+            old, whole = known, self._with_new_rows(known, delta)
             new = self._file.write(client, number, whole, IN_TOTAL)
             before = self._file.total()
             own = before.fitted(delta)
@@ -325,17 +327,39 @@ class Ledger:
                 )
             return self._file.entries(IN_RUN)
 
-    def receive(self, client: str, stats: Removable) -> None:
-        """Keep an answer of the open run: the statistics of all rows of a client."""
-        with self._file.changing():
-            old = self._file.entry(_check_name(client))
-            number = 1 if old is None else old.sequence + 1
-            self._file.write(client, number, stats, IN_RUN)
+    def receive(
+        self, client: str, stats: Removable, upload: str = "", since: str = ""
+    ) -> Removable:
+        """Keep an answer of the open run, and return all that the client has sent.
 
-    def with_new_rows(self, client: str, delta: Removable, since: int) -> Removable:
-        """Return what the ledger has of a client, and its rows since that upload."""
+        Parameters
+        ----------
+        client : str
+            Its name.
+        stats : SufficientStatistics or FixedPointStatistics
+            The statistics of its rows.
+        upload : str
+            The client's own id of all that it has sent, this included.
+        since : str
+            Only the rows since the upload with this id are in it; empty if all are.
+
+        Raises
+        ------
+        LedgerError
+            If the ledger has another upload of the client than `since`: it has to send
+            all rows.
+        """
+        with self._file.changing():
+            old, whole = self._joined(_check_name(client), stats, since)
+            if not since or stats.count:
+                number = 1 if old is None else old.sequence + 1
+                self._file.write(client, number, whole, IN_RUN, upload)
+        return whole
+
+    def joined(self, client: str, stats: Removable, since: str = "") -> Removable:
+        """Return what `receive` would keep, and keep nothing."""
         with self._file.reading():
-            return self._with_new_rows(client, delta, since)[1]
+            return self._joined(client, stats, since)[1]
 
     def received(self) -> Iterator[tuple[str, Removable]]:
         """Yield the clients and their answers in the open run."""
@@ -357,7 +381,8 @@ class Ledger:
                 if client in wanted:
                     stats = self._file.part(entry)
                     action = "replace" if self._file.entry(client) else "add"
-                    receipts.append(self._put(action, client, stats, entry.sequence))
+                    told = (entry.sequence, entry.upload)
+                    receipts.append(self._put(action, client, stats, *told))
                 self._file.delete(client, IN_RUN)
             database.execute("DELETE FROM run WHERE id = 1")
         self._file.forget()
@@ -373,7 +398,12 @@ class Ledger:
         return entry
 
     def _put(
-        self, action: str, client: str, stats: Removable, sequence: int
+        self,
+        action: str,
+        client: str,
+        stats: Removable,
+        sequence: int,
+        upload: str = "",
     ) -> Receipt:
         """Enter a contribution in place of the one that is there."""
         old, before = self._file.entry(_check_name(client)), self._file.total()
@@ -381,7 +411,7 @@ class Ledger:
         if old is not None:
             rest = before.minus(self._file.part(old), old.checksum)
         own = rest.fitted(stats)
-        new = self._file.write(client, sequence, own, IN_TOTAL)
+        new = self._file.write(client, sequence, own, IN_TOTAL, upload)
         after = rest.plus(own, new.checksum)
         return self._enter(action, new, before, after)
 
@@ -403,19 +433,31 @@ class Ledger:
         self._file.write_change(Change(when, action, *told, *hashes))
         return Receipt(action, *told, when, *hashes, after.bound)
 
-    def _with_new_rows(
-        self, client: str, delta: Removable, last: int
-    ) -> tuple[LedgerEntry, Removable]:
-        """Return the entry of a client, and all its rows, if `last` is its sequence."""
-        old = self._file.entry(client)
-        has = 0 if old is None else old.sequence
-        if old is None or last != has:
-            raise LedgerError(
-                f"{client!r} sent the rows since its upload {last}, and the ledger has "
-                f"{counted(has, 'upload')} of it: send all rows."
-            )
+    def _with_new_rows(self, old: LedgerEntry, delta: Removable) -> Removable:
+        """Return the statistics of all rows of a client, with the new ones."""
         whole = self._file.part(old) + self._file.total().fitted(delta)
-        return old, replace(whole, n_clients=1)
+        found: Removable = replace(whole, n_clients=1)
+        return found
+
+    def _joined(
+        self, client: str, stats: Removable, since: str
+    ) -> tuple[LedgerEntry | None, Removable]:
+        """Return the entry of a client, and all its rows with those since an upload."""
+        old = self._file.entry(client)
+        if not since:
+            return old, stats
+        if old is None or old.upload != since:
+            raise self._gap(client, old, "another upload")
+        return old, self._with_new_rows(old, stats) if stats.count else (
+            self._file.part(old)
+        )
+
+    def _gap(self, client: str, old: LedgerEntry | None, since: str) -> LedgerError:
+        has = counted(0 if old is None else old.sequence, "upload")
+        return LedgerError(
+            f"{client!r} sent the rows since {since}, and the ledger has {has} of it: "
+            "send all rows."
+        )
 
     def _not_taken(self, action: str, client: str, sequence: int) -> Receipt:
         total = self._file.total()

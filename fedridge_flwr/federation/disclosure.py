@@ -362,7 +362,7 @@ no rule 'min_row'.
     def reasons_by_table(self, n_rows: int, origin: RowOrigin) -> Iterator[str]:
         """Yield why nothing is said of a table: its columns, its rows, its levels."""
         yield from self.reasons_by_columns(None, origin)
-        yield from self._few_rows(n_rows)
+        yield from self.few_rows(n_rows)
         yield from rare_levels(origin, self.min_rows_per_level)
 
     def reasons_by_columns(
@@ -395,7 +395,7 @@ no rule 'min_row'.
     ) -> Iterator[str]:
         """Yield why rows are declined; `mapped` are the same after the feature map."""
         n_rows = rows.n_filled
-        yield from self._few_rows(n_rows)
+        yield from self.few_rows(n_rows)
         yield from self.reasons_by_weights(rows)
         width, ratio = mapped.n_features + mapped.n_targets, self.max_columns_per_row
         if ratio is not None and width > ratio * n_rows:
@@ -420,7 +420,8 @@ no rule 'min_row'.
                 f"as {effective:.3g}"
             )
 
-    def _few_rows(self, n_rows: int) -> Iterator[str]:
+    def few_rows(self, n_rows: int) -> Iterator[str]:
+        """Yield that there are too few rows, if so."""
         if n_rows < self.min_rows:
             yield f"min_rows={self.min_rows}, but there are {n_rows}"
 

@@ -18,10 +18,12 @@ from ..errors import LedgerError, StatisticsError
 from .aggregate import Aggregate, Contribution
 from .contribution_ledger import Ledger
 from .ledger_storage import LedgerEntry
-from .requests import AskStatistics, NewRows
+from .requests import AskStatistics, Sent
 from .settings import FitSettings
 
 log = logging.getLogger("flwr")
+_MOST_UPLOADS = 4096
+"""Ids of uploads that a request may have, 16 bytes each."""
 _NAMELESS = (
     "has no name that is the same in every run, which a ledger needs: register its "
     "SuperNode with --name, or start it with --node-config 'name=\"clinic-a\"'"
@@ -69,11 +71,11 @@ class LedgerAggregate(Aggregate):
         """Whether a client answered before the run was interrupted."""
         return bool(self.ledger) and client in self._arrived
 
-    def request_for(self, client: str, request: AskStatistics) -> AskStatistics:
-        """Return a request that says which uploads of a client the ledger has."""
-        known = self.ledger.id and self._known.get(client)
-        number = known.sequence if isinstance(known, LedgerEntry) else 0
-        return replace(request, ledger=self.ledger.id, acknowledged=number)
+    def request(self, request: AskStatistics) -> AskStatistics:
+        """Return the request with the uploads that the ledger has, if they are few."""
+        uploads = self.ledger.uploads()
+        few = uploads if len(uploads) <= _MOST_UPLOADS else frozenset()
+        return replace(request, uploads=few)
 
     # ---- answers --------------------------------------------------------------
 
@@ -94,14 +96,14 @@ class LedgerAggregate(Aggregate):
         is_first = client not in self.answered
         super().take(client, read)
         if is_first and client not in self.failures:
-            self.ledger.receive(client, self._latest)
+            self.ledger.receive(client, *self._latest)
 
     def add(self, client: str, part: Any) -> None:
         """Add one contribution; of new rows, together with those before."""
-        if type(part) is NewRows:
-            part = self.ledger.with_new_rows(client, *part)
-        self._latest = part
-        super().add(client, part)
+        self._latest = part if type(part) is Sent else Sent(part)
+        stats, _, since = self._latest
+        whole: Any = self.ledger.joined(client, stats, since)
+        super().add(client, whole)
 
     def _reason_to_refuse(self, part: Contribution) -> str | None:
         reason = super()._reason_to_refuse(part)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -41,8 +40,8 @@ _DAMAGED = "is damaged: restore it from a copy"
 _SCHEMA = """
     CREATE TABLE entries (
         client TEXT NOT NULL, run INTEGER NOT NULL, sequence INTEGER NOT NULL,
-        time TEXT NOT NULL, n_rows INTEGER NOT NULL, part INTEGER NOT NULL,
-        checksum BLOB NOT NULL, PRIMARY KEY (client, run)
+        time TEXT NOT NULL, n_rows INTEGER NOT NULL, upload TEXT NOT NULL,
+        part INTEGER NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (client, run)
     );
     CREATE TABLE parts (
         id INTEGER PRIMARY KEY, about TEXT NOT NULL, numbers BLOB NOT NULL
@@ -62,7 +61,7 @@ _SCHEMA = """
 
 
 _WRITE_TOTAL = "INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?,?,?)"
-_ENTRY = "SELECT client, sequence, time, n_rows, part, checksum FROM entries "
+_ENTRY = "SELECT client, sequence, time, n_rows, upload, part, checksum FROM entries "
 
 
 class LedgerEntry(NamedTuple):
@@ -73,6 +72,8 @@ class LedgerEntry(NamedTuple):
     """How many uploads of this client the ledger has taken."""
     time: str
     n_rows: int
+    upload: str
+    """The client's own id of all that it has sent; empty if it keeps no record."""
     part: int
     checksum: bytes
 
@@ -108,7 +109,7 @@ class LedgerFile:
         self._run: sqlite3.Connection | None = None
         try:
             with self.reading():
-                self.id = self._check_header()
+                self._check_header()
         except BaseException:
             self._database.close()
             raise
@@ -209,7 +210,7 @@ class LedgerFile:
         found = self._database.execute(
             "SELECT about, numbers FROM parts WHERE id = ?", [entry.part]
         ).fetchone()
-        if found is None or entry.checksum != _checksum(*entry[:4], *found):
+        if found is None or entry.checksum != _checksum(*entry[:5], *found):
             raise self.error(
                 f"{_DAMAGED} (the contribution of {entry.client!r} does not fit its "
                 "checksum)"
@@ -218,18 +219,18 @@ class LedgerFile:
         return self._unpacked(about, numbers, f"what {entry.client!r} has sent")
 
     def write(
-        self, client: str, sequence: int, stats: Removable, run: int
+        self, client: str, sequence: int, stats: Removable, run: int, upload: str = ""
     ) -> LedgerEntry:
         """Enter a contribution in place of the one that is there."""
         self.delete(client, run)
         about, numbers = pack(stats)
-        told = (client, sequence, now(), stats.count)
+        told = (client, sequence, now(), stats.count, upload)
         place = self._database.execute(
             "INSERT INTO parts (about, numbers) VALUES (?, ?)", (about, numbers)
         ).lastrowid
         entry = LedgerEntry(*told, place or 0, _checksum(*told, about, numbers))
         self._database.execute(
-            "INSERT INTO entries VALUES (?,?,?,?,?,?,?)",
+            "INSERT INTO entries VALUES (?,?,?,?,?,?,?,?)",
             (client, run, *entry[1:]),
         )
         return entry
@@ -282,8 +283,8 @@ class LedgerFile:
         except StatisticsError as error:
             raise self.error(f"{_DAMAGED} ({what}: {error})") from error
 
-    def _check_header(self) -> str:
-        """Refuse other databases and other versions; return the ledger's own id."""
+    def _check_header(self) -> None:
+        """Refuse other databases and other versions."""
         found = [
             self._database.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
@@ -292,10 +293,8 @@ class LedgerFile:
             raise self.error("is another program's database")
         if found[1] > _VERSION:
             raise self.error("was written by a newer fedridge-flwr: install it")
-        row = self._database.execute("SELECT asks FROM run WHERE id = 0").fetchone()
-        if found[1] != _VERSION or row is None:
+        if found[1] != _VERSION:
             raise self.error(_DAMAGED)
-        return str(row[0])
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -325,9 +324,6 @@ def _create(path: Path) -> None:
             database.executescript(f"BEGIN; {_SCHEMA}")
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
             database.execute(f"PRAGMA user_version = {_VERSION}")
-            # Row 0 is the ledger itself: clients tell ledgers apart by its id.
-            own = (0, now(), secrets.token_hex(16))
-            database.execute("INSERT INTO run VALUES (?, ?, ?)", own)
             database.execute(_WRITE_TOTAL, _total_row(Total()))
             database.execute("COMMIT")
         with contextlib.suppress(FileExistsError):

@@ -284,24 +284,21 @@ class StrategyBase(FittedAttributes):
 
         With a ledger, nodes that answered before an interruption are not asked again.
         """
-        self._requests = requests_to(ask, nodes)
         if self._settings.ledger is not None and self._run.round is not None:
-            self._requests = self._ask_missing(self._run.round.into)
+            into: Any = self._run.round.into
+            ask, nodes = into.request(ask), self._missing(nodes, into)
+        self._requests = requests_to(ask, nodes)
         return self._requests
 
-    def _ask_missing(self, into: Any) -> dict[str, Request]:
-        known = {node: self._names.lasting(node) or "" for node in self._requests}
+    def _missing(self, nodes: Iterable[str], into: Any) -> list[str]:
+        known = {node: self._names.lasting(node) or "" for node in nodes}
         shared = [each for each, n in Counter(known.values()).items() if each and n > 1]
         if shared:
             raise LedgerError(
                 f"two nodes are registered as {shared[0]!r}, so a ledger cannot tell "
                 "them apart: give every SuperNode a name of its own."
             )
-        return {
-            node: into.request_for(known[node], request)
-            for node, request in self._requests.items()
-            if not into.has_answered(known[node])
-        }
+        return [node for node, name in known.items() if not into.has_answered(name)]
 
     def _claimed(self, node: str, into: Any) -> str:
         """Return the name of a node in the ledger, which no other node may have."""

@@ -28,12 +28,13 @@ from .integer_sums import (
     integer_sums,
 )
 from .moments import RunningSum, check_mergeable
+from .saving import SaveStatistics
 from .sufficient import SufficientStatistics
 from .validity import check_count
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FixedPointStatistics(HasSchema):
+class FixedPointStatistics(HasSchema, SaveStatistics):
     """Sums ``S = sum u u'`` of rows ``u = rint(sqrt(w) [1 x y] 2^f)``, whole numbers.
 
     Rows are rounded to a public grid of f = 60 bits below one; from there on nothing is

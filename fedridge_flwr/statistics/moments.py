@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,7 @@ from scipy import sparse
 
 from .._types import Array
 from ..data.rows import Block, Rows
-from ..data.schema import Schema
+from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
 from ..linalg.blas import blas_threads, blas_workers
 from ..linalg.packed import add_square, diagonal_positions, from_upper, upper_triangle
@@ -390,3 +390,74 @@ class RunningSum:
     def count(self) -> int:
         """Number of rows in it, as far as it is known."""
         return int(self._total.count) if self._has_count else 0
+
+
+class MomentViews(HasSchema):
+    """Gives statistics of rows their parts and raw sums as attributes.
+
+    Whoever has `total_weight`, `means` and the packed `triangle` has these.
+    """
+
+    total_weight: float
+    means: Array
+    triangle: Array
+
+    @cached_property
+    def comoment(self) -> Array:
+        """Centred co-moments ``C`` of [X Y], shape (d + t, d + t)."""
+        full = from_upper(self.triangle, self.means.size)
+        full.setflags(write=False)
+        return full
+
+    @cached_property
+    def feature_means(self) -> Array:
+        """Means of X, shape (d,)."""
+        return self.means[: self.n_features]
+
+    @cached_property
+    def target_means(self) -> Array:
+        """Means of Y, shape (t,)."""
+        return self.means[self.n_features :]
+
+    @cached_property
+    def centred_gram(self) -> Array:
+        """Centred co-moments of X, shape (d, d)."""
+        return self.comoment[: self.n_features, : self.n_features]
+
+    @cached_property
+    def centred_moment(self) -> Array:
+        """Centred co-moments of X with Y, shape (d, t)."""
+        return self.comoment[: self.n_features, self.n_features :]
+
+    @cached_property
+    def centred_target_gram(self) -> Array:
+        """Centred co-moments of Y, shape (t, t)."""
+        return self.comoment[self.n_features :, self.n_features :]
+
+    @property
+    def gram(self) -> Array:
+        """The paper's Gram matrix ``G = X'X``, shape (d, d); with weights ``X'WX``.
+
+        Put together again from co-moments and means.
+        """
+        means = self.feature_means
+        return self.centred_gram + self.total_weight * np.outer(means, means)
+
+    @property
+    def moment(self) -> Array:
+        """The paper's ``h = X'Y``, shape (d, t); with weights ``X'WY``."""
+        outer = np.outer(self.feature_means, self.target_means)
+        return self.centred_moment + self.total_weight * outer
+
+    @property
+    def target_gram(self) -> Array:
+        """Sums of squares and products ``Y'Y`` of the targets, shape (t, t)."""
+        means = self.target_means
+        return self.centred_target_gram + self.total_weight * np.outer(means, means)
+
+    @cached_property
+    def variances(self) -> Array:
+        """Weighted variances of the features by the total weight, shape (d,)."""
+        if self.total_weight == 0.0:
+            return np.zeros(self.n_features)
+        return np.diagonal(self.centred_gram) / self.total_weight

@@ -27,6 +27,7 @@ Removable: TypeAlias = SufficientStatistics | FixedPointStatistics
 
 _MOST_COLUMNS = 10**6
 _LARGEST_COUNT = 2**53
+_LARGEST_ROUNDING = 1e-6
 
 
 def pack(stats: Any) -> tuple[str, bytes]:
@@ -113,8 +114,8 @@ def _read_full(
     packed = np.concatenate([found[: 1 + width], found[1 + 2 * width :]])
     low = found[1 + width : 1 + 2 * width]
     rounding = float(told["rounding"])
-    if not 0.0 <= rounding < 1.0:
-        raise StatisticsError(f"rounding must be from 0 to below 1, got {rounding}.")
+    if not 0.0 <= rounding <= _LARGEST_ROUNDING:
+        raise StatisticsError(f"rounding is that of float32 at most, got {rounding}.")
     stats = SufficientStatistics.unpack(packed, schema, count, rounding)
     # What rounding cut off a mean is less than a unit in its last place.
     if not (np.abs(low) <= np.spacing(np.abs(stats.means))).all():
@@ -129,6 +130,7 @@ def _read_fixed(
     fraction_bits, total_bits, max_clients = told["grid"]
     exponents = None if powers is None else tuple(powers)
     grid = FixedGrid(fraction_bits, total_bits, exponents, max_clients)
+    grid.steps(schema.n_features + schema.n_targets)  # one exponent for each column
     words = np.frombuffer(numbers, "<u8").astype(np.uint64).reshape(-1, grid.n_words)
     # A total of many clients may be as large as the words allow.
     found = FixedPointStatistics.from_words(
@@ -137,7 +139,7 @@ def _read_fixed(
     return replace(found, grid=grid)
 
 
-_READERS = {"full": _read_full, "fixed": _read_fixed}
+_READERS: dict[str, Any] = {"full": _read_full, "fixed": _read_fixed}
 
 
 def _names_fields(names: Names | None) -> dict[str, Any] | None:

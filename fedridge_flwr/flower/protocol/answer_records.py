@@ -31,7 +31,6 @@ from ...federation.requests import (
     AskStatistics,
     AskTable,
     Losses,
-    NewRows,
     Request,
 )
 from ...multiround import Opening
@@ -54,11 +53,12 @@ from .name_records import (
 )
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 from .secure_records import SECURE_READERS
+from .upload_records import as_sent, upload_fields
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS, _ACCURACY = "evaluation-sums", "accuracy"
 NAME_KEY = "client-name"
-_LOW, _SINCE = "means-low", "rows-since"
+_LOW = "means-low"
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 _LARGEST_COUNT = 2**53
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
@@ -105,8 +105,8 @@ def answer_fields(
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
     if answer.means_low:
         fields[_LOW] = answer.means_low
-    if answer.since:
-        fields[_SINCE] = answer.since
+    if answer.upload:
+        fields |= upload_fields(answer)
     return fields
 
 
@@ -191,19 +191,15 @@ def read_answer(content: RecordDict, request: Request) -> Any:
     keys = ("metrics", "fitres.num_examples")
     metrics: Mapping[str, Any] = _find(content, MetricRecord, *keys) or {}
     count = metrics.get("num-examples", metrics.get("num_examples"))
-    return read_fields(fields, decode_arrays(arrays), count, request)
+    found = read_fields(fields, decode_arrays(arrays), count, request)
+    kept = getattr(request, "uploads", None) is not None
+    return as_sent(found, fields, request) if kept else found
 
 
 def read_fields(
     fields: Mapping[str, Any], arrays: Sequence[NDArray[Any]], count: Any, request: Any
 ) -> Any:
     """Return the contribution that arrays and the fields beside them stand for."""
-    if _SINCE in fields:
-        rest = {key: value for key, value in fields.items() if key != _SINCE}
-        since, known = fields[_SINCE], getattr(request, "acknowledged", 0)
-        if type(since) is not int or not 0 < since == known:
-            raise ProtocolError("sent new rows only, which do not fit the ledger.")
-        return NewRows(read_fields(rest, arrays, count, request), since)
     if PROTOCOL_KEY not in fields:
         return _read_foreign(arrays, count, request)
     version = fields[PROTOCOL_KEY]
@@ -400,11 +396,7 @@ def _read_size(fields: Mapping[str, Any], key: str) -> int:
 
 
 def _check_count(count: Any) -> int:
-    if (
-        not isinstance(count, int)
-        or isinstance(count, bool)
-        or not 0 <= count < _LARGEST_COUNT
-    ):
+    if type(count) is not int or not 0 <= count < _LARGEST_COUNT:
         raise ProtocolError(
             f"num-examples must be a whole number of rows, got {one_line(repr(count))}."
         )

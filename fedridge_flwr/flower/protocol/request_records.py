@@ -6,7 +6,6 @@ answers in the form it was asked in.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -70,6 +69,7 @@ from .name_records import (
     read_columns,
 )
 from .secure_records import read_secure, secure_parts
+from .upload_records import UPLOADS_KEY, read_uploads, uploads_fields
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -103,14 +103,12 @@ _RELEASE, _INTERCEPT = "release-id", "release-intercept"
 _ROUND, _CLIP = "release-round", "release-clip"
 _POWER = "leverage-power"
 _FAMILY, _LABELS = "family", "labels"
-_LEDGER, _ACKNOWLEDGED = "ledger-id", "ledger-acknowledged"
 _LARGEST = 1e200
 _LARGEST_COEF = 1e100
 _UNSUPPORTED = (
     "the server asks for something that this client does not support: install the same "
     "fedridge-flwr on both sides."
 )
-_ID = re.compile("([0-9a-f]{32})?")
 _NO_ARRAYS = Parameters(tensors=[], tensor_type="numpy.ndarray")
 
 
@@ -139,9 +137,8 @@ def _write_table(request: AskTable) -> Any:
 def _write_statistics(request: AskStatistics) -> Any:
     dtype, form = request.wire_dtype, request.statistics
     fields: dict[str, Any] = {} if dtype == "float64" else {_DTYPE: dtype}
-    if request.ledger:
-        told = {_LEDGER: request.ledger, _ACKNOWLEDGED: request.acknowledged}
-        fields |= told
+    if request.uploads is not None:
+        fields |= uploads_fields(request.uploads)
     return (fields if form == "moments" else fields | {_STATISTICS: form}), {}
 
 
@@ -344,7 +341,8 @@ def read_request(
     if task is None:
         dtype = _read_choice(config, _DTYPE, WIRE_DTYPES)
         form = _read_choice(config, _STATISTICS, STATISTICS)
-        return AskStatistics(dtype, form, *_read_ledger(config), **rest)
+        known = read_uploads(config) if UPLOADS_KEY in config else None
+        return AskStatistics(dtype, form, known, **rest)
     if task == AskTable.task:
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
@@ -407,15 +405,6 @@ def _read_choice(config: Mapping[str, Any], key: str, choices: Sequence[str]) ->
             "sides."
         )
     return str(found)
-
-
-def _read_ledger(config: Mapping[str, Any]) -> tuple[str, int]:
-    """Return which ledger the server has, and how many uploads of this client."""
-    ledger: Any = config.get(_LEDGER, "")
-    number: Any = config.get(_ACKNOWLEDGED, 0)
-    if type(number) is not int or number < 0 or not _ID.fullmatch(str(ledger)):
-        raise ProtocolError("the request does not say which ledger the server has.")
-    return str(ledger), number
 
 
 def _read_vectors(arrays: Sequence[NDArray[Any]]) -> Array:
