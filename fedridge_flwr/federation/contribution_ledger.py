@@ -268,7 +268,7 @@ class Ledger:
         Receipt
             Who, when, the hash of the total before and after, and how exact it is.
         """
-        with self._file.changing():
+        with self._file.between_runs(), self._file.changing():
             entry, before = self._known(client), self._file.total()
             after = before.minus(self._file.part(entry), entry.checksum)
             self._file.delete(client, IN_TOTAL)
@@ -308,6 +308,8 @@ class Ledger:
     def open_run(self, asks: str) -> dict[str, LedgerEntry]:
         """Begin a run, or go on with one that was interrupted.
 
+        Until the ledger is closed, no other process can do the same.
+
         Parameters
         ----------
         asks : str
@@ -319,6 +321,7 @@ class Ledger:
         dict of str to LedgerEntry
             The clients whose answers arrived before the interruption.
         """
+        self._file.lock_run()
         with self._file.changing() as database:
             open_one = database.execute("SELECT asks FROM run WHERE id = 1").fetchone()
             if open_one != (asks,):
@@ -329,39 +332,29 @@ class Ledger:
                 )
             return self._file.entries(IN_RUN)
 
-    def receive(
-        self, client: str, stats: Removable, upload: str = "", since: str = ""
-    ) -> Removable:
-        """Keep an answer of the open run, and return all that the client has sent.
+    def receive(self, client: str, stats: Removable, upload: str = "") -> None:
+        """Keep an answer of the open run: the statistics of all rows of a client.
 
-        Parameters
-        ----------
-        client : str
-            Its name.
-        stats : SufficientStatistics or FixedPointStatistics
-            The statistics of its rows.
-        upload : str
-            The client's own id of all that it has sent, this included.
-        since : str
-            Only the rows since the upload with this id are in it; empty if all are.
+        `upload` is the client's own id of all that it has sent, this included.
+        """
+        with self._file.changing():
+            old = self._file.entry(_check_name(client))
+            number = 1 if old is None else old.sequence + 1
+            self._file.write(client, number, stats, IN_RUN, upload)
+
+    def with_new_rows(self, client: str, delta: Removable, since: str) -> Removable:
+        """Return what the ledger has of a client, and its rows since that upload.
 
         Raises
         ------
         LedgerError
-            If the ledger has another upload of the client than `since`: it has to send
-            all rows.
+            If it has another upload of the client: that has to send all rows.
         """
-        with self._file.changing():
-            old = self._file.entry(_check_name(client))
-            if since:
-                if old is None or old.upload != since:
-                    raise self._gap(client, old, "another upload")
-                if not stats.count:
-                    return self._file.part(old)
-                stats = self._with_new_rows(old, stats)
-            number = 1 if old is None else old.sequence + 1
-            self._file.write(client, number, stats, IN_RUN, upload)
-        return stats
+        with self._file.reading():
+            old = self._file.entry(client)
+            if old is None or old.upload != since:
+                raise self._gap(client, old, "another upload")
+            return self._with_new_rows(old, delta)
 
     def received(self) -> Iterator[tuple[str, Removable]]:
         """Yield the clients and their answers in the open run."""
@@ -380,9 +373,11 @@ class Ledger:
         wanted, receipts = set(accepted), []
         with self._file.changing() as database:
             for client, entry in self._file.entries(IN_RUN).items():
-                if client in wanted:
+                old = self._file.entry(client)
+                same = old is not None and old.upload == entry.upload != ""
+                if client in wanted and not same:  # there may be nothing new
                     stats = self._file.part(entry)
-                    action = "replace" if self._file.entry(client) else "add"
+                    action = "add" if old is None else "replace"
                     told = (entry.sequence, entry.upload)
                     receipts.append(self._put(action, client, stats, *told))
                 self._file.delete(client, IN_RUN)

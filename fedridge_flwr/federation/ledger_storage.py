@@ -101,12 +101,13 @@ class LedgerFile:
     def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
         self.path = Path(path)
         with self._explained():
-            real = real_path(path)
-            if not real.exists():
+            self._real = real_path(path)
+            if not self._real.exists():
                 if not create:
                     raise OSError("does not exist")
-                _create(real)
-            self._database = _opened(real)
+                _create(self._real)
+            self._database = _opened(self._real)
+        self._run: sqlite3.Connection | None = None
         try:
             with self.reading():
                 self.id = self._check_header()
@@ -118,6 +119,35 @@ class LedgerFile:
         """Close the file; without other readers nothing is left beside it."""
         with self._explained():
             self._database.close()
+            if self._run is not None:
+                self._run.close()
+
+    def lock_run(self) -> None:
+        """Keep other runs away until this is closed; a crash lets them in again."""
+        if self._run is None:
+            self._run = self._locked()
+
+    @contextlib.contextmanager
+    def between_runs(self) -> Iterator[None]:
+        """Refuse what must not happen in the middle of another process's run."""
+        lock = None if self._run is not None else self._locked()
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.close()
+
+    def _locked(self) -> sqlite3.Connection:
+        path = self._real.with_name(f"{self._real.name}.run")
+        with self._explained():
+            lock = connect(path, "rwc")
+            try:
+                lock.execute("PRAGMA busy_timeout = 1000")
+                lock.execute("BEGIN EXCLUSIVE")
+            except BaseException:
+                lock.close()
+                raise
+        return lock
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:

@@ -67,7 +67,10 @@ def ask(ledger: Ledger, form: str = "moments") -> AskStatistics:
 def deliver(ledger: Ledger, name: str, sent: Sent) -> bool:
     ledger.open_run("statistics")
     try:
-        ledger.receive(name, sent.statistics, sent.upload, sent.since)
+        whole = sent.statistics
+        if sent.since:
+            whole = ledger.with_new_rows(name, whole, sent.since)
+        ledger.receive(name, whole, sent.upload)
     except LedgerError:
         ledger.close_run([])
         return False
