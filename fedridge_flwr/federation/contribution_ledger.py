@@ -132,6 +132,11 @@ class Ledger:
         """Close the file."""
         self._file.close()
 
+    @property
+    def id(self) -> str:
+        """What tells this ledger from any other, for the records of clients."""
+        return self._file.id
+
     # ---- what is in it --------------------------------------------------------
 
     def total(self) -> Removable:
@@ -327,39 +332,29 @@ class Ledger:
                 )
             return self._file.entries(IN_RUN)
 
-    def receive(
-        self, client: str, stats: Removable, upload: str = "", since: str = ""
-    ) -> Removable:
-        """Keep an answer of the open run, and return all that the client has sent.
+    def receive(self, client: str, stats: Removable, upload: str = "") -> None:
+        """Keep an answer of the open run: the statistics of all rows of a client.
 
-        Parameters
-        ----------
-        client : str
-            Its name.
-        stats : SufficientStatistics or FixedPointStatistics
-            The statistics of its rows.
-        upload : str
-            The client's own id of all that it has sent, this included.
-        since : str
-            Only the rows since the upload with this id are in it; empty if all are.
+        `upload` is the client's own id of all that it has sent, this included.
+        """
+        with self._file.changing():
+            old = self._file.entry(_check_name(client))
+            number = 1 if old is None else old.sequence + 1
+            self._file.write(client, number, stats, IN_RUN, upload)
+
+    def with_new_rows(self, client: str, delta: Removable, since: str) -> Removable:
+        """Return what the ledger has of a client, and its rows since that upload.
 
         Raises
         ------
         LedgerError
-            If the ledger has another upload of the client than `since`: it has to send
-            all rows.
+            If it has another upload of the client: that has to send all rows.
         """
-        with self._file.changing():
-            old, whole = self._joined(_check_name(client), stats, since)
-            if not since or stats.count:
-                number = 1 if old is None else old.sequence + 1
-                self._file.write(client, number, whole, IN_RUN, upload)
-        return whole
-
-    def joined(self, client: str, stats: Removable, since: str = "") -> Removable:
-        """Return what `receive` would keep, and keep nothing."""
         with self._file.reading():
-            return self._joined(client, stats, since)[1]
+            old = self._file.entry(client)
+            if old is None or old.upload != since:
+                raise self._gap(client, old, "another upload")
+            return self._with_new_rows(old, delta)
 
     def received(self) -> Iterator[tuple[str, Removable]]:
         """Yield the clients and their answers in the open run."""
@@ -378,9 +373,11 @@ class Ledger:
         wanted, receipts = set(accepted), []
         with self._file.changing() as database:
             for client, entry in self._file.entries(IN_RUN).items():
-                if client in wanted:
+                old = self._file.entry(client)
+                same = old is not None and old.upload == entry.upload != ""
+                if client in wanted and not same:  # there may be nothing new
                     stats = self._file.part(entry)
-                    action = "replace" if self._file.entry(client) else "add"
+                    action = "add" if old is None else "replace"
                     told = (entry.sequence, entry.upload)
                     receipts.append(self._put(action, client, stats, *told))
                 self._file.delete(client, IN_RUN)
@@ -438,19 +435,6 @@ class Ledger:
         whole = self._file.part(old) + self._file.total().fitted(delta)
         found: Removable = replace(whole, n_clients=1)
         return found
-
-    def _joined(
-        self, client: str, stats: Removable, since: str
-    ) -> tuple[LedgerEntry | None, Removable]:
-        """Return the entry of a client, and all its rows with those since an upload."""
-        old = self._file.entry(client)
-        if not since:
-            return old, stats
-        if old is None or old.upload != since:
-            raise self._gap(client, old, "another upload")
-        return old, self._with_new_rows(old, stats) if stats.count else (
-            self._file.part(old)
-        )
 
     def _gap(self, client: str, old: LedgerEntry | None, since: str) -> LedgerError:
         has = counted(0 if old is None else old.sequence, "upload")

@@ -18,12 +18,10 @@ from ..errors import LedgerError, StatisticsError
 from .aggregate import Aggregate, Contribution
 from .contribution_ledger import Ledger
 from .ledger_storage import LedgerEntry
-from .requests import AskStatistics, Sent
+from .requests import AskStatistics
 from .settings import FitSettings
 
 log = logging.getLogger("flwr")
-_MOST_UPLOADS = 4096
-"""Ids of uploads that a request may have, 16 bytes each."""
 _NAMELESS = (
     "has no name that is the same in every run, which a ledger needs: register its "
     "SuperNode with --name, or start it with --node-config 'name=\"clinic-a\"'"
@@ -71,11 +69,9 @@ class LedgerAggregate(Aggregate):
         """Whether a client answered before the run was interrupted."""
         return bool(self.ledger) and client in self._arrived
 
-    def request(self, request: AskStatistics) -> AskStatistics:
-        """Return the request with the uploads that the ledger has, if they are few."""
-        uploads = self.ledger.uploads()
-        few = uploads if len(uploads) <= _MOST_UPLOADS else frozenset()
-        return replace(request, uploads=few)
+    def request_with_uploads(self, request: AskStatistics) -> AskStatistics:
+        """Return a request, one for all, that says which uploads the ledger has."""
+        return replace(request, uploads=self.ledger.uploads())
 
     # ---- answers --------------------------------------------------------------
 
@@ -100,10 +96,11 @@ class LedgerAggregate(Aggregate):
 
     def add(self, client: str, part: Any) -> None:
         """Add one contribution; of new rows, together with those before."""
-        self._latest = part if type(part) is Sent else Sent(part)
-        stats, _, since = self._latest
-        whole: Any = self.ledger.joined(client, stats, since)
-        super().add(client, whole)
+        part, upload, since = part
+        if since:
+            part = self.ledger.with_new_rows(client, part, since)
+        self._latest = part, upload
+        super().add(client, part)
 
     def _reason_to_refuse(self, part: Contribution) -> str | None:
         reason = super()._reason_to_refuse(part)

@@ -284,21 +284,24 @@ class StrategyBase(FittedAttributes):
 
         With a ledger, nodes that answered before an interruption are not asked again.
         """
-        if self._settings.ledger is not None and self._run.round is not None:
-            into: Any = self._run.round.into
-            ask, nodes = into.request(ask), self._missing(nodes, into)
         self._requests = requests_to(ask, nodes)
+        if self._settings.ledger is not None and self._run.round is not None:
+            self._requests = self._ask_missing(self._run.round.into)
         return self._requests
 
-    def _missing(self, nodes: Iterable[str], into: Any) -> list[str]:
-        known = {node: self._names.lasting(node) or "" for node in nodes}
+    def _ask_missing(self, into: Any) -> dict[str, Request]:
+        known = {node: self._names.lasting(node) or "" for node in self._requests}
         shared = [each for each, n in Counter(known.values()).items() if each and n > 1]
         if shared:
             raise LedgerError(
                 f"two nodes are registered as {shared[0]!r}, so a ledger cannot tell "
                 "them apart: give every SuperNode a name of its own."
             )
-        return [node for node, name in known.items() if not into.has_answered(name)]
+        missing = [node for node in known if not into.has_answered(known[node])]
+        if not missing:
+            return {}
+        request = into.request_with_uploads(self._requests[missing[0]])
+        return dict.fromkeys(missing, request)
 
     def _claimed(self, node: str, into: Any) -> str:
         """Return the name of a node in the ledger, which no other node may have."""

@@ -304,12 +304,14 @@ screen, unnamed, strict, formula, ledger
             if self._run.report is not None:
                 self._log_report()
             return []
-        config_fn, sites = self.on_fit_config_fn, len(clients)
-        request = next(iter(requests.values()))
-        ins = FitIns(*self._ins(request, config_fn, server_round, sites))
-        size = _bytes(fitins_to_recorddict(ins, True))
+        function, sites = self.on_fit_config_fn, len(clients)
+        ins = {
+            key: FitIns(*self._ins(each, function, server_round, sites))
+            for key, each in {id(each): each for each in requests.values()}.items()
+        }
+        size = _bytes(fitins_to_recorddict(next(iter(ins.values())), True))
         self._run.bytes_down += len(clients) * size
-        return [(client, ins) for client in clients]
+        return [(client, ins[id(requests[_name(client)])]) for client in clients]
 
     def _ins(
         self,
