@@ -139,9 +139,8 @@ class LedgerFile:
     def _locked(self) -> sqlite3.Connection:
         path = self._real.with_name(f"{self._real.name}.run")
         with self._explained():
-            lock = connect(path, "rwc")
+            lock = connect(path, "rwc", seconds=1.0)
             try:
-                lock.execute("PRAGMA busy_timeout = 1000")
                 lock.execute("BEGIN EXCLUSIVE")
             except BaseException:
                 lock.close()
