@@ -132,11 +132,6 @@ class Ledger:
         """Close the file."""
         self._file.close()
 
-    @property
-    def id(self) -> str:
-        """What tells this ledger from any other, for the records of clients."""
-        return self._file.id
-
     # ---- what is in it --------------------------------------------------------
 
     def total(self) -> Removable:

@@ -22,6 +22,7 @@ from .requests import AskStatistics
 from .settings import FitSettings
 
 log = logging.getLogger("flwr")
+_MOST_UPLOADS = 4096
 _NAMELESS = (
     "has no name that is the same in every run, which a ledger needs: register its "
     "SuperNode with --name, or start it with --node-config 'name=\"clinic-a\"'"
@@ -70,8 +71,13 @@ class LedgerAggregate(Aggregate):
         return bool(self.ledger) and client in self._arrived
 
     def request_with_uploads(self, request: AskStatistics) -> AskStatistics:
-        """Return a request, one for all, that says which uploads the ledger has."""
-        return replace(request, uploads=self.ledger.uploads())
+        """Return a request, one for all, that says which uploads the ledger has.
+
+        If they are too many to be sent to everybody, clients send all their rows.
+        """
+        uploads = self.ledger.uploads()
+        few = uploads if len(uploads) <= _MOST_UPLOADS else frozenset()
+        return replace(request, uploads=few)
 
     # ---- answers --------------------------------------------------------------
 

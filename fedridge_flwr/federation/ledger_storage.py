@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -110,7 +109,7 @@ class LedgerFile:
         self._run: sqlite3.Connection | None = None
         try:
             with self.reading():
-                self.id = self._check_header()
+                self._check_header()
         except BaseException:
             self._database.close()
             raise
@@ -284,8 +283,8 @@ class LedgerFile:
         except StatisticsError as error:
             raise self.error(f"{_DAMAGED} ({what}: {error})") from error
 
-    def _check_header(self) -> str:
-        """Refuse other databases and other versions; return the ledger's own id."""
+    def _check_header(self) -> None:
+        """Refuse other databases and other versions."""
         found = [
             self._database.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
@@ -294,10 +293,8 @@ class LedgerFile:
             raise self.error("is another program's database")
         if found[1] > _VERSION:
             raise self.error("was written by a newer fedridge-flwr: install it")
-        row = self._database.execute("SELECT asks FROM run WHERE id = 0").fetchone()
-        if found[1] != _VERSION or row is None:
+        if found[1] != _VERSION:
             raise self.error(_DAMAGED)
-        return str(row[0])
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -327,9 +324,6 @@ def _create(path: Path) -> None:
             database.executescript(f"BEGIN; {_SCHEMA}")
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
             database.execute(f"PRAGMA user_version = {_VERSION}")
-            # Row 0 is the ledger itself: clients tell ledgers apart by its id.
-            own = (0, now(), secrets.token_hex(16))
-            database.execute("INSERT INTO run VALUES (?, ?, ?)", own)
             database.execute(_WRITE_TOTAL, _total_row(Total()))
             database.execute("COMMIT")
         with contextlib.suppress(FileExistsError):
