@@ -8,6 +8,7 @@ __all__ = [
     "FedRidgeError",
     "IllConditionedWarning",
     "IncompleteFitError",
+    "LedgerError",
     "MissingBoundError",
     "NotConvergedWarning",
     "NotEnoughClientsError",
@@ -199,6 +200,24 @@ class IncompleteFitError(FedRidgeError):
     ... except IncompleteFitError as error:
     ...     print(error)
     MODEL OF 2 OF 3 CLIENTS, 440 ROWS: client site-a: no answer within 60 s
+    """
+
+
+class LedgerError(FedRidgeError):
+    """A ledger that cannot be used, or a change that it does not allow.
+
+    Nothing was changed. What the ledger acknowledged before is kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fedridge_flwr import Ledger, LedgerError
+    >>> ledger = Ledger(f"{tempfile.mkdtemp()}/trial.ledger")
+    >>> try:
+    ...     ledger.remove("clinic-a")
+    ... except LedgerError as error:
+    ...     print(error)
+    'clinic-a' is not in the ledger, which has nobody.
     """
 
 

@@ -363,7 +363,7 @@ no rule 'min_row'.
     def reasons_by_table(self, n_rows: int, origin: RowOrigin) -> Iterator[str]:
         """Yield why nothing is said of a table: its columns, its rows, its levels."""
         yield from self.reasons_by_columns(None, origin)
-        yield from self._few_rows(n_rows)
+        yield from self.few_rows(n_rows)
         yield from rare_levels(origin, self.min_rows_per_level)
 
     def reasons_by_columns(
@@ -417,7 +417,7 @@ no rule 'min_row'.
 
     def reasons_by_size(self, n_rows: int, width: int) -> Iterator[str]:
         """Yield why so many rows of so many columns are declined."""
-        yield from self._few_rows(n_rows)
+        yield from self.few_rows(n_rows)
         ratio = self.max_columns_per_row
         if ratio is not None and width > ratio * n_rows:
             yield (
@@ -425,7 +425,8 @@ no rule 'min_row'.
                 f"{counted(n_rows, 'row')}"
             )
 
-    def _few_rows(self, n_rows: int) -> Iterator[str]:
+    def few_rows(self, n_rows: int) -> Iterator[str]:
+        """Yield that there are too few rows, if so."""
         if n_rows < self.min_rows:
             yield f"min_rows={self.min_rows}, but there are {n_rows}"
 

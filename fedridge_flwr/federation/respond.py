@@ -154,8 +154,15 @@ class Guards:
                 decline(policy.reasons_by_rows(rows, mapped, origin))
         self.check_number(rows.n_filled)
 
+    @property
+    def keeps_history(self) -> bool:
+        """Whether uploads are compared with those before."""
+        return any(policy.min_row_difference > 1 for policy in self.policies)
+
     def check_number(self, n_rows: int) -> None:
-        """Decline with too few rows, whatever they are."""
+        """Decline with too few rows, or too few new ones."""
+        for policy in self.policies:
+            decline(policy.few_rows(n_rows))
         if n_rows < self.min_rows:
             raise DataError(
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."

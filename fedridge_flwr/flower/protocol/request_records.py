@@ -69,6 +69,7 @@ from .name_records import (
     read_columns,
 )
 from .secure_records import read_secure, secure_parts
+from .upload_records import UPLOADS_KEY, read_uploads, uploads_fields
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -135,7 +136,9 @@ def _write_table(request: AskTable) -> Any:
 
 def _write_statistics(request: AskStatistics) -> Any:
     dtype, form = request.wire_dtype, request.statistics
-    fields = {} if dtype == "float64" else {_DTYPE: dtype}
+    fields: dict[str, Any] = {} if dtype == "float64" else {_DTYPE: dtype}
+    if request.uploads is not None:
+        fields |= uploads_fields(request.uploads)
     return (fields if form == "moments" else fields | {_STATISTICS: form}), {}
 
 
@@ -337,9 +340,9 @@ def read_request(
         return AskRelease(_read_release(config, arrays), **rest)
     if task is None:
         dtype = _read_choice(config, _DTYPE, WIRE_DTYPES)
-        return AskStatistics(
-            dtype, _read_choice(config, _STATISTICS, STATISTICS), **rest
-        )
+        form = _read_choice(config, _STATISTICS, STATISTICS)
+        known = read_uploads(config) if UPLOADS_KEY in config else None
+        return AskStatistics(dtype, form, known, **rest)
     if task == AskTable.task:
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:

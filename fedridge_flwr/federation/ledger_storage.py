@@ -1,0 +1,360 @@
+"""The file of a `Ledger`: an SQLite database of checksummed rows.
+
+========  ============================================================================
+table     what is in it
+========  ============================================================================
+entries   one row per client: how often it has sent, when, how many rows, its checksum
+parts     the numbers of an entry, as `pack` writes them
+total     one row: the sum of all entries, the XOR of their checksums, an error bound
+changes   one row per change: who, when, the hash of the total before and after
+run       one row while a run is open: what it asks for, and since when
+========  ============================================================================
+
+An entry of ``run`` 0 is in the total. One of ``run`` 1 has arrived in the open run, and
+replaces the other when the run ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._files import connect, real_path
+from ..errors import LedgerError, StatisticsError
+from ..statistics.packing import Removable, pack, unpack
+from .ledger_total import Total
+
+IN_TOTAL, IN_RUN = 0, 1
+_VERSION = 1
+_APPLICATION = 0x46526C67  # "FRlg"
+_DAMAGED = "is damaged: restore it from a copy"
+_SCHEMA = """
+    CREATE TABLE entries (
+        client TEXT NOT NULL, run INTEGER NOT NULL, sequence INTEGER NOT NULL,
+        time TEXT NOT NULL, n_rows INTEGER NOT NULL, upload TEXT NOT NULL,
+        part INTEGER NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (client, run)
+    );
+    CREATE TABLE parts (
+        id INTEGER PRIMARY KEY, about TEXT NOT NULL, numbers BLOB NOT NULL
+    );
+    CREATE TABLE total (
+        id INTEGER PRIMARY KEY, n_clients INTEGER NOT NULL, about TEXT NOT NULL,
+        numbers BLOB NOT NULL, rounded BLOB NOT NULL, roster BLOB NOT NULL,
+        salt BLOB NOT NULL, checksum BLOB NOT NULL
+    );
+    CREATE TABLE changes (
+        id INTEGER PRIMARY KEY, time TEXT NOT NULL, action TEXT NOT NULL,
+        client TEXT NOT NULL, sequence INTEGER NOT NULL, before TEXT NOT NULL,
+        after TEXT NOT NULL, checksum BLOB NOT NULL
+    );
+    CREATE TABLE run (id INTEGER PRIMARY KEY, time TEXT NOT NULL, asks TEXT NOT NULL);
+"""
+
+
+_WRITE_TOTAL = "INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?,?,?)"
+_ENTRY = "SELECT client, sequence, time, n_rows, upload, part, checksum FROM entries "
+
+
+class LedgerEntry(NamedTuple):
+    """What the ledger knows of a client beside its numbers."""
+
+    client: str
+    sequence: int
+    """How many uploads of this client the ledger has taken."""
+    time: str
+    n_rows: int
+    upload: str
+    """The client's own id of all that it has sent; empty if it keeps no record."""
+    part: int
+    checksum: bytes
+
+
+class Change(NamedTuple):
+    """One change of the total: who, when, and its hash before and after."""
+
+    time: str
+    action: str
+    client: str
+    sequence: int
+    before: str
+    after: str
+
+
+def now() -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class LedgerFile:
+    """An open ledger: reads check what they return, writes are transactions."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
+        self.path = Path(path)
+        with self._explained():
+            self._real = real_path(path)
+            if not self._real.exists():
+                if not create:
+                    raise OSError("does not exist")
+                _create(self._real)
+            self._database = _opened(self._real)
+        self._run: sqlite3.Connection | None = None
+        try:
+            with self.reading():
+                self._check_header()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; without other readers nothing is left beside it."""
+        with self._explained():
+            self._database.close()
+            if self._run is not None:
+                self._run.close()
+
+    def lock_run(self) -> None:
+        """Keep other runs away until this is closed; a crash lets them in again."""
+        if self._run is None:
+            self._run = self._locked()
+
+    @contextlib.contextmanager
+    def between_runs(self) -> Iterator[None]:
+        """Refuse what must not happen in the middle of another process's run."""
+        lock = None if self._run is not None else self._locked()
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.close()
+
+    def _locked(self) -> sqlite3.Connection:
+        path = self._real.with_name(f"{self._real.name}.run")
+        with self._explained():
+            lock = connect(path, "rwc", seconds=1.0)
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except BaseException:
+                lock.close()
+                raise
+        return lock
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Begin a transaction, alone, and commit it: all of it is then on disk."""
+        with self._explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """See the file as it is now, whatever others write meanwhile."""
+        with self._explained():
+            self._database.execute("BEGIN")
+            try:
+                yield self._database
+            finally:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+
+    def forget(self) -> bool:
+        """Empty the write-ahead log; False if others still read what is in it."""
+        with self._explained():
+            found = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return bool(found.fetchone()[0] == 0)
+
+    # ---- rows -----------------------------------------------------------------
+
+    def total(self) -> Total:
+        """Return the total, after a look at its checksum."""
+        rows = self._database.execute("SELECT * FROM total").fetchall()
+        if len(rows) != 1 or rows[0][-1] != _checksum(*rows[0][:-1]):
+            raise self.error(f"{_DAMAGED} (its total does not fit its checksum)")
+        _, n_clients, about, numbers, rounded, roster, salt, _ = rows[0]
+        stats = self._unpacked(about, numbers, "the total") if about else None
+        return Total(n_clients, stats, np.frombuffer(rounded, "<f8"), roster, salt)
+
+    def write_total(self, total: Total) -> None:
+        """Replace the total."""
+        self._database.execute(_WRITE_TOTAL, _total_row(total))
+
+    def entries(self, run: int = IN_TOTAL) -> dict[str, LedgerEntry]:
+        """Return the entries by client, without their numbers."""
+        found = self._database.execute(f"{_ENTRY} WHERE run = ? ORDER BY client", [run])
+        return {row[0]: LedgerEntry(*row) for row in found}
+
+    def entry(self, client: str, run: int = IN_TOTAL) -> LedgerEntry | None:
+        """Return the entry of a client, if there is one."""
+        found = self._database.execute(
+            f"{_ENTRY} WHERE client = ? AND run = ?", [client, run]
+        ).fetchone()
+        return None if found is None else LedgerEntry(*found)
+
+    def part(self, entry: LedgerEntry) -> Removable:
+        """Return the numbers of an entry, after a look at its checksum."""
+        found = self._database.execute(
+            "SELECT about, numbers FROM parts WHERE id = ?", [entry.part]
+        ).fetchone()
+        if found is None or entry.checksum != _checksum(*entry[:5], *found):
+            raise self.error(
+                f"{_DAMAGED} (the contribution of {entry.client!r} does not fit its "
+                "checksum)"
+            )
+        about, numbers = found
+        return self._unpacked(about, numbers, f"what {entry.client!r} has sent")
+
+    def write(
+        self, client: str, sequence: int, stats: Removable, run: int, upload: str = ""
+    ) -> LedgerEntry:
+        """Enter a contribution in place of the one that is there."""
+        self.delete(client, run)
+        about, numbers = pack(stats)
+        told = (client, sequence, now(), stats.count, upload)
+        place = self._database.execute(
+            "INSERT INTO parts (about, numbers) VALUES (?, ?)", (about, numbers)
+        ).lastrowid
+        entry = LedgerEntry(*told, place or 0, _checksum(*told, about, numbers))
+        self._database.execute(
+            "INSERT INTO entries VALUES (?,?,?,?,?,?,?,?)",
+            (client, run, *entry[1:]),
+        )
+        return entry
+
+    def delete(self, client: str, run: int) -> None:
+        """Delete the entry of a client and its numbers, if there is one."""
+        old = self.entry(client, run)
+        if old is not None:
+            self._database.execute("DELETE FROM parts WHERE id = ?", [old.part])
+            self._database.execute(
+                "DELETE FROM entries WHERE client = ? AND run = ?", [client, run]
+            )
+
+    def write_change(self, change: Change) -> None:
+        """Add a line to the history."""
+        self._database.execute(
+            "INSERT INTO changes (time, action, client, sequence, before, after, "
+            "checksum) VALUES (?,?,?,?,?,?,?)",
+            (*change, _checksum(*change)),
+        )
+
+    def changes(self) -> list[Change]:
+        """Return the history, after a look at every checksum."""
+        rows = self._database.execute("SELECT * FROM changes ORDER BY id").fetchall()
+        for row in rows:
+            if row[-1] != _checksum(*row[1:-1]):
+                raise self.error(f"{_DAMAGED} (its history)")
+        return [Change(*row[1:-1]) for row in rows]
+
+    # ---- errors ---------------------------------------------------------------
+
+    def error(self, why: str) -> LedgerError:
+        """Return an error about this file."""
+        return LedgerError(f"the ledger {self.path} {why}.")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise self.error(_reason(error)) from error
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+            raise self.error(f"{_DAMAGED} ({error})") from error
+        except OSError as error:
+            raise self.error(str(error)) from error
+
+    def _unpacked(self, about: Any, numbers: Any, what: str) -> Removable:
+        try:
+            return unpack(about, numbers)
+        except StatisticsError as error:
+            raise self.error(f"{_DAMAGED} ({what}: {error})") from error
+
+    def _check_header(self) -> None:
+        """Refuse other databases and other versions."""
+        found = [
+            self._database.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("application_id", "user_version")
+        ]
+        if found[0] != _APPLICATION:
+            raise self.error("is another program's database")
+        if found[1] > _VERSION:
+            raise self.error("was written by a newer fedridge-flwr: install it")
+        if found[1] != _VERSION:
+            raise self.error(_DAMAGED)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    database = connect(path)
+    try:
+        mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise OSError(
+                "is on a file system without the locks and shared memory that SQLite "
+                "needs for its write-ahead log, as some network drives are: put it on "
+                "a local disk"
+            )
+        # What is deleted is overwritten with zeros, not only forgotten.
+        database.execute("PRAGMA secure_delete = ON")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _create(path: Path) -> None:
+    """Create an empty ledger, whole or not at all; another may be faster."""
+    with tempfile.TemporaryDirectory(prefix=path.name, dir=path.parent) as folder:
+        beside = Path(folder) / path.name
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL, 0o600))
+        with contextlib.closing(_opened(beside)) as database:
+            database.executescript(f"BEGIN; {_SCHEMA}")
+            database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            database.execute(f"PRAGMA user_version = {_VERSION}")
+            database.execute(_WRITE_TOTAL, _total_row(Total()))
+            database.execute("COMMIT")
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, path)
+
+
+def _total_row(total: Total) -> tuple[Any, ...]:
+    about, numbers = ("", b"") if total.stats is None else pack(total.stats)
+    rounded = total.rounded.astype("<f8").tobytes()
+    row = (1, total.n_clients, about, numbers, rounded, total.roster, total.salt)
+    return (*row, _checksum(*row))
+
+
+def _reason(error: sqlite3.OperationalError) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_BUSY:
+        return "is in use by another process: wait for it, or end it"
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return (
+            f"cannot be written ({error}): make room on its disk and run again. What "
+            "was acknowledged before is kept"
+        )
+    if code == sqlite3.SQLITE_ERROR:  # no such table, no such column
+        return f"{_DAMAGED} ({error})"
+    return f"cannot be read or written ({error})"
+
+
+def _checksum(*values: Any) -> bytes:
+    """Return a hash of values and their types; it finds damage, and no forgery."""
+    digest = hashlib.sha256()
+    for value in values:
+        content = value if isinstance(value, bytes) else str(value).encode()
+        digest.update(f"{type(value).__name__} {len(content)} ".encode())
+        digest.update(content)
+    return digest.digest()
