@@ -178,6 +178,8 @@ class Members(Aggregate):
     def _reason_to_refuse(self, part: Any) -> str | None:
         if part.form != "secure":
             return "sent statistics without masks, which were not asked for"
+        if any(part.keys.meets(other.keys) for other in self.parts.values()):
+            return "sent a public key that another client has sent"
         return reason_to_refuse(part.schema, self.settings)
 
 

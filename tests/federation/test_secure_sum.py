@@ -85,7 +85,7 @@ def test_a_wrong_share_is_left_out_and_spoils_nothing() -> None:
     federation.until_confirmed()
     for client in federation.values:
         given = federation.unmask(client).copy()
-        if client == "c2":
+        if client == federation.session.ring[0]:
             given[:] = 7
         federation.session.add_shares(client, given)
     assert (federation.session.total() == federation.expected).all()

@@ -374,6 +374,45 @@ def test_there_is_one_sum_for_each_run() -> None:
         secure().start(grid, timeout=60)
 
 
+def test_a_sum_that_failed_after_masks_is_not_tried_again() -> None:
+    faults = lose((1, 2, 3), TASKS[3])
+    grid = secure_grid(APP, K, faults)
+    with pytest.raises(NotEnoughClientsError, match="5 clients confirmed who is in"):
+        secure().start(grid, timeout=60)
+    faults.clear()
+    with pytest.raises(NotEnoughClientsError, match="only once"):
+        secure().start(grid, timeout=60)
+
+
+def test_three_sums_are_begun_in_a_run() -> None:
+    """Also those that a client refuses: each refusal tells something about its rows."""
+
+    def load(context: Any) -> Any:
+        X, y = load_data(context)
+        return X, y, None, np.ones(len(y))  # an offset has no part in it
+
+    context, app = node_context(0, K), ridge_client_app(load)
+    told = []
+    for number in range(5):
+        request = {"fedridge-protocol": 4, "fedridge-task": "secure-keys"}
+        name = number.to_bytes(16, "little")
+        told.append(reply_to(app, context, {**request, "secure-session": name}))
+    assert all("cannot be used in a secure sum" in each for each in told[:3])
+    assert all("begin 3 secure sums" in each for each in told[3:])
+
+
+def test_two_clients_with_one_key_are_one() -> None:
+    sent: list[np.ndarray] = []
+
+    def copied(array: np.ndarray) -> np.ndarray:
+        sent.append(array)
+        return sent[0]
+
+    strategy = run(lose((2, 4), TASKS[0], with_array(copied)))
+    assert "that another client has sent" in strategy.report_.failures["1004"]
+    assert "1002" not in strategy.report_.failures
+
+
 def test_other_columns_than_agreed_on_are_not_masked() -> None:
     """The server says in exchange 3 another map than the terms are about."""
 
@@ -520,6 +559,27 @@ def _one_row_less(context: Any) -> Any:
     X, y = rows_of(0)
     k = int(context.node_config["partition-id"])
     return np.delete(X, k, axis=0), np.delete(y, k)
+
+
+def test_a_site_marks_its_steps_on_its_own_disk(tmp_path: Path) -> None:
+    """Before it answers: whatever becomes of its memory, it answers no step twice."""
+    folders = [tmp_path / f"site-{k}" for k in range(K)]
+    for folder in folders:
+        folder.mkdir()
+    policies = [SitePolicy(state=folder) for folder in folders]
+    apps = [ridge_client_app(load_data, site_policy=each) for each in policies]
+
+    def app(message: Message, context: Any) -> Message:
+        return apps[int(context.node_config["partition-id"])](message, context)
+
+    strategy = run(app=app)  # type: ignore[arg-type]
+    assert len(strategy.report_.participants) == K
+    assert sorted(f.name for f in folders[0].iterdir()) == sorted(
+        f"{task}-1-1" for task in TASKS
+    )
+    # New memories, as after a crash: keys and shares, and no second answer after that.
+    with pytest.raises(NotEnoughClientsError, match='answered "secure-masked"'):
+        run(app=app)  # type: ignore[arg-type]
 
 
 # ---- the roster ---------------------------------------------------------------------

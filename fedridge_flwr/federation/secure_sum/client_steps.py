@@ -282,7 +282,7 @@ def confirm(
     _check_flags(delivered, state, min_clients, "delivered")
     if any(d > p for d, p in zip(delivered, state.present, strict=True)):
         raise ProtocolError("a client that took no part is said to have delivered.")
-    lists = b"confirm" + hashlib.sha256(state.present + delivered).digest()
+    lists = b"confirm" + _lists_hash(state.present, delivered)
     private, place = private_key(state.box_secret), state.place
 
     def between(sender: int, receiver: int) -> bytes:
@@ -411,6 +411,11 @@ def _check_flags(flags: bytes, state: ClientState, min_clients: int, what: str) 
         raise ProtocolError(
             f"only {near} neighbours have {what}, and {threshold} are needed."
         )
+
+
+def _lists_hash(present: bytes, delivered: bytes) -> bytes:
+    """Return the hash of two lists of equal length."""
+    return hashlib.sha256(present + delivered).digest()
 
 
 def _pair_key(

@@ -96,6 +96,10 @@ class PublicKeys:
         """What stands for these keys where they are not shown."""
         return hashlib.sha256(b"keys" + self.mask + self.box).digest()
 
+    def meets(self, other: "PublicKeys") -> bool:
+        """Whether the two have a key in common."""
+        return not {self.mask, self.box}.isdisjoint({other.mask, other.box})
+
     def check(self) -> None:
         """Refuse keys with which nobody can agree on a secret."""
         any_key = X25519PrivateKey.generate()
