@@ -140,8 +140,9 @@ class SitePolicy:
         many are gone: the difference of two uploads is the statistics of the rows in
         which they differ. Compared with each earlier upload, not with sums of several.
     state : path, optional
-        Folder in which uploads are remembered, as keyed hashes of their rows.
-        `min_row_difference` needs it; it must exist.
+        Folder in which uploads are remembered, as keyed hashes of their rows, and which
+        steps of secure sums were answered. `min_row_difference` needs it; it must
+        exist.
 
     Raises
     ------

@@ -36,9 +36,9 @@ class SecureSum:
     protocol of Bonawitz et al. (2017) on the graph of Bell et al. (2020), in five
     exchanges. The total is that of `FixedPointStatistics` in a plain run, bit for bit.
 
-    It is experimental: nobody outside has reviewed it. It protects against a server
-    that keeps to the protocol and is curious; with a roster at the clients
-    (`SecurePolicy`) also against one that hands out keys of its own.
+    It is experimental: nobody outside has reviewed it. Clients confirm to each other
+    who is in the sum, so that a server may lie about that; with a roster at the clients
+    (`SecurePolicy`) it may also hand out keys of its own.
 
     Parameters
     ----------
