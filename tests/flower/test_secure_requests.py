@@ -545,41 +545,43 @@ def test_rules_about_rows_hold_in_secure_sums() -> None:
         run(app=with_site(requests=["statistics"]))
 
 
-def test_an_upload_is_remembered(tmp_path: Path) -> None:
-    with pytest.raises(NotEnoughClientsError):  # all have one folder, and unlike rows
-        run(app=ridge_client_app(_one_row_less, site_policy=_remembering(tmp_path)))
-    assert any(tmp_path.iterdir())
-
-
-def _remembering(folder: Path) -> SitePolicy:
-    return SitePolicy(min_row_difference=5, state=folder)
-
-
-def _one_row_less(context: Any) -> Any:
-    X, y = rows_of(0)
-    k = int(context.node_config["partition-id"])
-    return np.delete(X, k, axis=0), np.delete(y, k)
-
-
-def test_a_site_marks_its_steps_on_its_own_disk(tmp_path: Path) -> None:
-    """Before it answers: whatever becomes of its memory, it answers no step twice."""
-    folders = [tmp_path / f"site-{k}" for k in range(K)]
-    for folder in folders:
-        folder.mkdir()
-    policies = [SitePolicy(state=folder) for folder in folders]
-    apps = [ridge_client_app(load_data, site_policy=each) for each in policies]
+def apps_with_folders(folder: Path, load: Any, **rules: Any) -> ClientApp:
+    """Return clients of which each has a folder of its own."""
+    for k in range(K):
+        (folder / f"site-{k}").mkdir(exist_ok=True)
+    policies = [SitePolicy(state=folder / f"site-{k}", **rules) for k in range(K)]
+    apps = [ridge_client_app(load, site_policy=policy) for policy in policies]
 
     def app(message: Message, context: Any) -> Message:
         return apps[int(context.node_config["partition-id"])](message, context)
 
-    strategy = run(app=app)  # type: ignore[arg-type]
+    return app  # type: ignore[return-value]
+
+
+def test_an_upload_is_remembered(tmp_path: Path) -> None:
+    def one_row_less(context: Any) -> Any:
+        X, y = load_data(context)
+        return X[1:], y[1:]
+
+    rules = {"min_row_difference": 5}
+    run(app=apps_with_folders(tmp_path, load_data, **rules))
+    later = secure_grid(apps_with_folders(tmp_path, one_row_less, **rules), K)
+    for node in later.handlers.values():
+        node.context.run_id = 2  # type: ignore[attr-defined]
+    with pytest.raises(NotEnoughClientsError, match="declined by site policy"):
+        secure().start(later, timeout=60)
+
+
+def test_a_site_marks_its_steps_on_its_own_disk(tmp_path: Path) -> None:
+    """Before it answers: whatever becomes of its memory, it answers no step twice."""
+    app = apps_with_folders(tmp_path, load_data)
+    strategy = run(app=app)
     assert len(strategy.report_.participants) == K
-    assert sorted(f.name for f in folders[0].iterdir()) == sorted(
-        f"{task}-1-1" for task in TASKS
-    )
+    marked = sorted(file.name for file in (tmp_path / "site-0").iterdir())
+    assert marked == sorted(f"{task}-1-1" for task in TASKS)
     # New memories, as after a crash: keys and shares, and no second answer after that.
     with pytest.raises(NotEnoughClientsError, match='answered "secure-masked"'):
-        run(app=app)  # type: ignore[arg-type]
+        run(app=app)
 
 
 # ---- the roster ---------------------------------------------------------------------
