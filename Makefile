@@ -156,7 +156,7 @@ record-faults: $(READY)
 
 audit: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/privacy/test_audit.py \
-	  tests/flower/test_secure_privacy.py
+	  tests/flower/test_secure_privacy.py tests/federation/test_secure_lies.py
 
 $(VENV)/.security: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[security]'

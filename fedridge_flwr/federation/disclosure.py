@@ -66,12 +66,15 @@ _NAMES = {
     "secure-keys": "secure",
     "secure-shares": "secure",
     "secure-masked": "secure",
+    "secure-confirm": "secure",
     "secure-unmask": "secure",
     "outcome": "families",
     "working": "families",
     "counts": "evaluation",
 }
 """The name of every task; a task that is not among them is never allowed."""
+
+_ABOUT_KEYS = ("secure-shares", "secure-confirm", "secure-unmask")
 
 _RATIO = 0.33
 PRESETS: dict[int, dict[str, Any]] = {
@@ -138,8 +141,9 @@ class SitePolicy:
         many are gone: the difference of two uploads is the statistics of the rows in
         which they differ. Compared with each earlier upload, not with sums of several.
     state : path, optional
-        Folder in which uploads are remembered, as keyed hashes of their rows.
-        `min_row_difference` needs it; it must exist.
+        Folder in which uploads are remembered, as keyed hashes of their rows, and which
+        steps of secure sums were answered. `min_row_difference` needs it; it must
+        exist.
 
     Raises
     ------
@@ -340,8 +344,7 @@ no rule 'min_row'.
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
         private = names[0] == "private" or getattr(request, "release", None)
-        about_keys = request.task in ("secure-shares", "secure-unmask")
-        if self.require_privacy and not (private or about_keys):
+        if self.require_privacy and not (private or request.task in _ABOUT_KEYS):
             yield "require_privacy is set, but the request is not private"
         if self.min_sites > 1:
             claimed = request.sites

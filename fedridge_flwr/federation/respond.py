@@ -37,6 +37,7 @@ from .requests import (
     Answer,
     AskClasses,
     AskColumns,
+    AskConfirm,
     AskCounts,
     AskEvaluation,
     AskLosses,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flwr")
 
 # Of a secure sum, what says nothing about rows.
-_ABOUT_KEYS = (AskShares.task, AskUnmask.task)
+_ABOUT_KEYS = (AskShares.task, AskConfirm.task, AskUnmask.task)
 _NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."

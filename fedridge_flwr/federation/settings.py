@@ -33,7 +33,7 @@ from .settings_checks import (
 
 _SMALLEST_TOL = 1e-15
 
-SECURE_ROUNDS = 4
+SECURE_ROUNDS = 5
 
 MORE_AGREEMENTS = 3
 """How often a feature map is made again because clients have gone."""

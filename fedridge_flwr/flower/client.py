@@ -426,7 +426,7 @@ def _secure_guard(context: Context, own: SecurePolicy | None, site: Any) -> Any:
     # It brings the primitives along, which nobody else needs.
     from .secure_memory import secure_guard
 
-    return secure_guard(context.state, own, site)
+    return secure_guard(context, own, site)
 
 
 def name_field(
