@@ -5,6 +5,7 @@ A refusal that depends on one record tells that the record is there, without any
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import fractions
@@ -103,10 +104,8 @@ def categories(rows: list[Any]) -> pd.DataFrame:
     """Return columns of categories, where the entries can be such."""
     found = frame(rows)
     for name in found:
-        try:
+        with contextlib.suppress(TypeError, ValueError):  # a list is no category
             found[name] = found[name].astype("category")
-        except (TypeError, ValueError):  # a list is no category
-            pass
     return found
 
 
