@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 from .._checks import check_whole
 from ..errors import MissingBoundError, PrivacyError
 from .accounting import epsilon_of, noise_multiplier
-from .budget_shares import one_shot_shares, refinement_shares, replacement
+from .budget_shares import (
+    one_shot_shares,
+    refinement_shares,
+    refinement_split,
+    refinement_split_0_1_0,
+    replacement,
+)
 from .clipping import Bounds
-from .validators import check_choice, check_setting
+from .validators import check_choice, check_number, check_setting
 
 # Beginning of every key of a private request.
 PREFIX = "privacy-"
@@ -26,11 +32,15 @@ CHOICES = {
     "estimator": ("noise_aware", "ridge_floor"),
 }
 
-_WHOLE = (("rounds", 1, 1000), ("min_clients", 1, 2**31), ("max_colluding", 0, 2**31))
+_WHOLE = (
+    *(("rounds", 1, 1000), ("waves", 1, 1000)),
+    *(("min_clients", 1, 2**31), ("max_colluding", 0, 2**31)),
+)
 _MISSING = math.nan
 _SHARE = f"{PREFIX}share-"
-# The split travels share by share, and how the server estimates is its own affair.
-_NOT_SENT = ("budget_split", "estimator")
+# The split travels share by share. How the server estimates, and in which order it
+# asks, is its own affair: a client answers every round once.
+_NOT_SENT = ("budget_split", "estimator", "waves", "expected_r2")
 
 
 @dataclass(frozen=True)
@@ -65,13 +75,19 @@ class DifferentialPrivacy:
     rounds : int
         1 is the one-shot release. More is residual refinement (experimental): the
         same (epsilon, delta) spread over this many rounds.
+    waves : int
+        Between the first and the last round, ask this many groups of clients one after
+        another and update the coefficients after each. Every client still answers
+        `rounds` times. For ``trust="local"`` only: noise that is added once per sum
+        would be added to that of every group.
     min_clients : int
         With "secagg", the number of clients needed for a release.
     max_colluding : int
         With "secagg", the number of clients that may reveal their own noise.
     budget_split : mapping, optional
         Shares of "gram", "moment" and, for a noisy R², "target_gram"; by default half
-        and half.
+        and half. With several rounds, shares of "count", "trace" and "gram", of which
+        residuals have the rest.
     calibration : {"exact"}
         How the noise is calibrated. The paper's own calibration is less private than it
         claims and is part of the experiments only.
@@ -79,6 +95,11 @@ class DifferentialPrivacy:
         How coefficients are estimated from noisy statistics. "noise_aware" weighs every
         direction by how much of it is noise. "ridge_floor" raises alpha to the largest
         eigenvalue of the noise.
+    expected_r2 : float
+        With several rounds, how much of the target's variance the features explain, as
+        far as is known beforehand: the prior of the estimate. Where 1.0 turns out to
+        be wrong, because they explain nothing, the error is about 14, 7 and 3% above
+        predicting zero at epsilon 0.1, 0.5 and 1; with 0.6 it is 6, 3 and 2%.
 
     Raises
     ------
@@ -118,11 +139,13 @@ class DifferentialPrivacy:
     neighboring: str = "add-or-remove-one"
     trust: str = "local"
     rounds: int = 1
+    waves: int = 1
     min_clients: int = 1
     max_colluding: int = 0
     budget_split: Mapping[str, float] | None = None
     calibration: str = "exact"
     estimator: str = "noise_aware"
+    expected_r2: float = 1.0
 
     def __post_init__(self) -> None:
         """Validate all settings."""
@@ -145,14 +168,35 @@ class DifferentialPrivacy:
             raise PrivacyError(
                 "max_colluding must be below min_clients: some noise must stay unknown."
             )
-        if self.budget_split is not None:
-            object.__setattr__(self, "budget_split", dict(self.budget_split))
-        fixed = (self.budget_split, self.estimator) == (None, "noise_aware")
-        if self.rounds > 1 and not fixed:
-            raise PrivacyError(
-                "budget_split and estimator are fixed with more than one round."
-            )
+        split = self.budget_split
+        if self.rounds > 1:
+            split = split or refinement_split(self.epsilon, self.rounds)
+        if split is not None:
+            object.__setattr__(self, "budget_split", dict(split))
+        self._check_rounds()
         self.shares(1)
+
+    def _check_rounds(self) -> None:
+        """Refuse what only one round has, or only several."""
+        if self.rounds > 1 and self.estimator != "noise_aware":
+            raise PrivacyError("estimator is fixed with more than one round.")
+        if self.waves > 1 and (self.rounds == 1 or self.trust != "local"):
+            raise PrivacyError(
+                'waves need rounds of 2 or more and trust="local": noise that is added '
+                "once per sum would be added to the sum of every wave."
+            )
+        r2 = check_number("expected_r2", self.expected_r2, above=0.0)
+        if r2 > 1.0 or (r2 != 1.0 and self.rounds == 1):
+            raise PrivacyError(
+                f"expected_r2 must be above 0 and at most 1, got {r2!r}; it is a prior "
+                "for several rounds, rounds=20."
+            )
+        object.__setattr__(self, "expected_r2", r2)
+
+    @property
+    def steps(self) -> int:
+        """Exchanges one after another, of which the first and last ask everybody."""
+        return min(self.rounds, 2) + max(self.rounds - 2, 0) * self.waves
 
     def bounds(self, n_features: int, n_targets: int, intercept: bool) -> Bounds:
         """Return the bounds of a row of this size, and the grid they give.
@@ -179,7 +223,7 @@ class DifferentialPrivacy:
             The round, from 1; only refinement has more than one.
         """
         if self.rounds > 1:
-            return refinement_shares(self.rounds, server_round)
+            return refinement_shares(self.budget_split or {}, self.rounds, server_round)
         return one_shot_shares(self.budget_split)
 
     def sensitivity(self, n_targets: int = 1) -> float:
@@ -297,7 +341,8 @@ class DifferentialPrivacy:
         """
         clients = 1 if self.trust == "server" else n_clients
         longer = self.x_norm_bound / (typical_norm or self.x_norm_bound)
-        share = one_shot_shares(self.budget_split)["gram"]
+        one_shot = self.budget_split if self.rounds == 1 else None
+        share = one_shot_shares(one_shot)["gram"]
         unit = self.noise_multiplier * self.sensitivity() / math.sqrt(share)
         directions = math.sqrt(2.0 * clients * n_features)
         return unit * directions * n_features * longer**2
@@ -348,7 +393,10 @@ class DifferentialPrivacy:
             raise PrivacyError(
                 "this client does not know a setting: install the same fedridge-flwr."
             )
-        return cls(**values, budget_split=split or None)
+        found = cls(**values, budget_split=split or None)
+        if found.rounds > 1 and not split:
+            return replace(found, budget_split=refinement_split_0_1_0(found.rounds))
+        return found
 
 
 # A client of 0.1.0 refuses a request that lacks one of these.
