@@ -11,7 +11,13 @@ from .validators import check_number
 
 _KNOWN = ("gram", "moment", "target_gram")
 
-_FIRST_ROUND = ("count", "trace", "gram")
+# Of one round, by the number of `rules`. A share of 0.35 for G stays within 6% of the
+# best error over 70 settings of size, epsilon and design, 0.5 within 62%.
+_DEFAULT = {1: {"gram": 0.5, "moment": 0.5}, 2: {"gram": 0.35, "moment": 0.65}}
+
+# In refinement, by the number of `rules`. Count and trace are single numbers, and
+# public bounds tell most of the trace.
+_SINGLE = {1: {"count": 0.01, "trace": 0.01}, 2: {"count": 0.02, "trace": 0.005}}
 
 
 def replacement(shares: Mapping[str, float], n_targets: int) -> float:
@@ -59,7 +65,9 @@ def _one_target(gram: float, moment: float, target_gram: float) -> float:
     return max(square(s) for s in candidates)
 
 
-def one_shot_shares(split: Mapping[str, float] | None) -> Mapping[str, float]:
+def one_shot_shares(
+    split: Mapping[str, float] | None, rules: int = 2
+) -> Mapping[str, float]:
     """Return the shares of the one-shot release, checked.
 
     Examples
@@ -68,65 +76,38 @@ def one_shot_shares(split: Mapping[str, float] | None) -> Mapping[str, float]:
     0.45
     """
     if split is None:
-        return {"gram": 0.5, "moment": 0.5}
+        return _DEFAULT[rules]
     if not {"gram", "moment"} <= set(split) <= set(_KNOWN):
         raise PrivacyError(
             'budget_split must have "gram" and "moment", and may have "target_gram", '
             f"got {', '.join(map(repr, split)) or 'nothing'}."
         )
-    shares = {block: _share(block, share) for block, share in split.items()}
+    shares = {
+        block: check_number(f"budget_split[{block!r}]", share, above=0.0, below=1.0)
+        for block, share in split.items()
+    }
     total = math.fsum(shares.values())
     if abs(total - 1.0) > 1e-9:
         raise PrivacyError(f"budget_split must add up to 1, got {total!r}.")
     return {block: share / total for block, share in shares.items()}
 
 
-def refinement_split(epsilon: float, rounds: int) -> dict[str, float]:
-    """Return the shares of what residual refinement asks for in its first round only.
-
-    Count and trace are single numbers, and public bounds tell most of the trace. Rounds
-    learn the curvature by themselves: G is worth less the more there are, and little
-    where it is mostly noise.
-
-    Examples
-    --------
-    >>> refinement_split(1.0, 24)
-    {'count': 0.02, 'trace': 0.005, 'gram': 0.04}
-    """
-    gram = (0.2 if epsilon >= 1.0 else 0.05) / math.sqrt(rounds + 1)
-    return {"count": 0.02, "trace": 0.005, "gram": gram}
-
-
-def refinement_split_0_1_0(rounds: int) -> dict[str, float]:
-    """Return the same for a server of version 0.1.0, which does not send shares."""
-    return {"count": 0.01, "trace": 0.01, "gram": 0.2 / math.sqrt(rounds + 1)}
-
-
 def refinement_shares(
-    split: Mapping[str, float], rounds: int, server_round: int
+    rounds: int, server_round: int, epsilon: float, rules: int = 2
 ) -> Mapping[str, float]:
-    """Return the shares of one round of residual refinement, checked.
+    """Return the shares of one round of residual refinement.
 
-    All rounds have the same share for residuals: as long as the model explains them the
-    error falls by the same factor per share, and later their order does not matter.
+    Rounds learn the curvature by themselves: G is worth less the more there are, and
+    little where it is mostly noise. All rounds have the same share for residuals: as
+    long as the model explains them the error falls by the same factor per share, and
+    later their order does not matter.
 
     Examples
     --------
-    >>> split = refinement_split(1.0, 5)
-    >>> sum(sum(refinement_shares(split, 5, t).values()) for t in range(1, 6))
+    >>> sum(sum(refinement_shares(5, t, 1.0).values()) for t in range(1, 6))
     1.0
     """
-    if set(split) != set(_FIRST_ROUND):
-        raise PrivacyError(
-            'with several rounds budget_split must have "count", "trace" and "gram" '
-            f"(the rest is for residuals), got {', '.join(map(repr, split))}."
-        )
-    first = {block: _share(block, split[block]) for block in _FIRST_ROUND}
-    left = 1.0 - math.fsum(first.values())
-    if left <= 0:
-        raise PrivacyError("budget_split leaves no share for residuals.")
-    return {**(first if server_round == 1 else {}), "residual": left / rounds}
-
-
-def _share(block: str, share: object) -> float:
-    return check_number(f"budget_split[{block!r}]", share, above=0.0, below=1.0)
+    known = 0.2 if epsilon >= 1.0 or rules == 1 else 0.05
+    first = {**_SINGLE[rules], "gram": known / math.sqrt(rounds + 1)}
+    residual = {"residual": (1.0 - math.fsum(first.values())) / rounds}
+    return residual if server_round > 1 else first | residual
