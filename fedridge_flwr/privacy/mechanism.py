@@ -29,13 +29,15 @@ CHOICES = {
 _WHOLE = (
     ("rules", 1, 2),
     ("rounds", 1, 1000),
+    ("waves", 1, 1000),
     ("min_clients", 1, 2**31),
     ("max_colluding", 0, 2**31),
 )
 _MISSING = math.nan
 _SHARE = f"{PREFIX}share-"
-# The split travels share by share, and how the server estimates is its own affair.
-_NOT_SENT = ("budget_split", "estimator", "rules")
+# The split travels share by share. How the server estimates, and in which order it
+# asks, is its own affair: a client answers every round once.
+_NOT_SENT = ("budget_split", "estimator", "waves", "expected_r2", "rules")
 _RULES = f"{PREFIX}rules"
 
 
@@ -71,6 +73,11 @@ class DifferentialPrivacy:
     rounds : int
         1 is the one-shot release. More is residual refinement (experimental): the
         same (epsilon, delta) spread over this many rounds.
+    waves : int
+        Between the first and the last round, ask this many groups of clients one after
+        another and update the coefficients after each. Every client still answers
+        `rounds` times. For ``trust="local"`` only: noise that is added once per sum
+        would be added to that of every group.
     min_clients : int
         With "secagg", the number of clients needed for a release.
     max_colluding : int
@@ -85,10 +92,16 @@ class DifferentialPrivacy:
         How coefficients are estimated from noisy statistics. "noise_aware" weighs every
         direction by how much of it is noise. "ridge_floor" raises alpha to the largest
         eigenvalue of the noise.
+    expected_r2 : float
+        With several rounds, how much of the target's variance the features explain, as
+        far as is known beforehand: the prior of the estimate. Where 1.0 turns out to
+        be wrong, because they explain nothing, the error is about 14, 7 and 3% above
+        predicting zero at epsilon 0.1, 0.5 and 1; with 0.6 it is 6, 3 and 2%.
     rules : {2, 1}
         How clients make a release. 1 is version 0.1.0, whose clients refuse any other:
         rows are shortened without the constant of the intercept, which biases it where
-        many rows are too long, and the budget is split half and half.
+        many rows are too long, and the budget is split half and half, or in several
+        rounds as it was then.
 
     Raises
     ------
@@ -128,11 +141,13 @@ class DifferentialPrivacy:
     neighboring: str = "add-or-remove-one"
     trust: str = "local"
     rounds: int = 1
+    waves: int = 1
     min_clients: int = 1
     max_colluding: int = 0
     budget_split: Mapping[str, float] | None = None
     calibration: str = "exact"
     estimator: str = "noise_aware"
+    expected_r2: float = 1.0
     rules: int = 2
 
     def __post_init__(self) -> None:
@@ -163,7 +178,28 @@ class DifferentialPrivacy:
             raise PrivacyError(
                 "budget_split and estimator are fixed with more than one round."
             )
+        self._check_rounds()
         self.shares(1)
+
+    def _check_rounds(self) -> None:
+        """Refuse what only several rounds have."""
+        if self.waves > 1 and (self.rounds == 1 or self.trust != "local"):
+            raise PrivacyError(
+                'waves need rounds of 2 or more and trust="local": noise that is added '
+                "once per sum would be added to the sum of every wave."
+            )
+        r2 = check_number("expected_r2", self.expected_r2, above=0.0)
+        if r2 > 1.0 or (r2 != 1.0 and self.rounds == 1):
+            raise PrivacyError(
+                f"expected_r2 must be above 0 and at most 1, got {r2!r}; it is a prior "
+                "for several rounds, rounds=20."
+            )
+        object.__setattr__(self, "expected_r2", r2)
+
+    @property
+    def steps(self) -> int:
+        """Exchanges one after another, of which the first and last ask everybody."""
+        return min(self.rounds, 2) + max(self.rounds - 2, 0) * self.waves
 
     def bounds(self, n_features: int, n_targets: int, intercept: bool) -> Bounds:
         """Return the bounds of a row of this size, and the grid they give.
@@ -197,7 +233,9 @@ class DifferentialPrivacy:
             The round, from 1; only refinement has more than one.
         """
         if self.rounds > 1:
-            return refinement_shares(self.rounds, server_round)
+            return refinement_shares(
+                self.rounds, server_round, self.epsilon, self.rules
+            )
         return one_shot_shares(self.budget_split, self.rules)
 
     def sensitivity(self, n_targets: int = 1) -> float:

@@ -76,6 +76,12 @@ def make(epsilon: float = 1.0, delta: float = 1e-5, **options) -> DifferentialPr
             {"rounds": 3, "budget_split": {"gram": 0.5, "moment": 0.5}},
             "fixed with more than one round",
         ),
+        ({"waves": 2}, "waves need rounds of 2 or more"),
+        ({"rounds": 3, "waves": 2, "trust": "server"}, 'trust="local"'),
+        ({"rounds": 3, "waves": 0}, "waves"),
+        ({"rounds": 3, "expected_r2": 0.0}, "expected_r2"),
+        ({"rounds": 3, "expected_r2": 1.1}, "at most 1"),
+        ({"expected_r2": 0.5}, "a prior for several rounds"),
     ],
 )
 def test_what_is_not_clearly_private_is_refused(options, reason):
