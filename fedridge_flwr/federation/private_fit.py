@@ -71,7 +71,7 @@ def private_result(settings: FitSettings, gathered: Gathered) -> FitResult:
 
 
 def private_refinement(settings: FitSettings) -> Fit:
-    """Refine a private model by noisy residuals, round by round.
+    """Refine a private model by noisy residuals, round by round, wave by wave.
 
     The clients of the first round are asked again in every round. One that drops out
     later stays in the model with what it sent until then; one that is only away for a
@@ -84,29 +84,34 @@ def private_refinement(settings: FitSettings) -> Fit:
     question = ReleaseQuestion(1, None, clip)
     gathered = yield from gather(settings, ask(question))
     first = _with_noise(gathered.total)
-    refinement = ResidualRefinement(first.bounds, settings.alpha, clip)
+    refinement = ResidualRefinement(
+        first.bounds, settings.alpha, clip, privacy.expected_r2
+    )
     going, number, ended = refinement.update(first), 1, ""
-    members = gathered.answers.participants
     dropped: dict[str, str] = {}
     absent: dict[str, str] = {}
     while going and number < privacy.rounds:
         number += 1
-        where = f"round {number} of {privacy.rounds}"
-        answers = _SameColumns(settings=settings, feature_map=gathered.feature_map)
-        answers.first = first
-        asked = [client for client in members if client not in dropped]
-        question = ReleaseQuestion(number, *refinement.question)
-        model = gathered.on_raw_columns(_refined_model(first, refinement, settings))
-        request = gathered.about(ask(question))
-        yield Round(request, answers, to=asked, model=model)
-        total = answers.result()
-        enough = len(answers.participants) >= settings.min_clients
-        going = enough and total is not None and refinement.update(_with_noise(total))
-        for client, reason in answers.failures.items():
-            dropped.setdefault(client, f"{where}: {reason}")
-        for client in asked:
-            if client not in answers.answered:
-                absent.setdefault(client, f"{where}: not connected")
+        where, answered = f"round {number} of {privacy.rounds}", 0
+        members = [c for c in gathered.answers.participants if c not in dropped]
+        for wave in _waves(members, privacy, number):
+            answers = _SameColumns(settings=settings, feature_map=gathered.feature_map)
+            answers.first = first
+            request = gathered.about(ask(ReleaseQuestion(number, *refinement.question)))
+            model = gathered.on_raw_columns(_refined_model(first, refinement, settings))
+            yield Round(request, answers, to=wave, model=model)
+            total = answers.result()
+            answered += len(answers.participants)
+            if total is not None:
+                going = going and refinement.update(_with_noise(total))
+            for client, reason in answers.failures.items():
+                dropped.setdefault(client, f"{where}: {reason}")
+            for client in wave:
+                if client not in answers.answered:
+                    absent.setdefault(client, f"{where}: not connected")
+            if not going:
+                break
+        going = going and answered >= settings.min_clients
     if not going:
         where = f"round {number} of {privacy.rounds}"
         ended = f"ended in {where}: too few answers, or answers of no use"
@@ -132,6 +137,19 @@ def private_refinement(settings: FitSettings) -> Fit:
     return FitResult(
         model, gathered, first, absent={**absent, **dropped}, privacy=report
     )
+
+
+def _waves(
+    members: list[str], privacy: DifferentialPrivacy, number: int
+) -> list[list[str]]:
+    """Return the groups that are asked one after another, others in every round.
+
+    The last round asks everybody at once: what the model ends with is about all rows.
+    """
+    waves = privacy.waves if number < privacy.rounds else 1
+    order = np.random.default_rng(number).permutation(len(members))
+    groups = [sorted(order[wave::waves]) for wave in range(waves)]
+    return [[members[k] for k in group] for group in groups if group]
 
 
 class _SameColumns(Aggregate):

@@ -207,7 +207,7 @@ class FitSettings:
             if secure
             else rounds
             if self.privacy is None
-            else self.privacy.rounds,
+            else self.privacy.steps,
             "schema": None
             if names is None
             else Schema.of(len(names), feature_names=names),

@@ -56,6 +56,9 @@ class PrivacyReport:
         How to improve it.
     intervals : str
         Why there are no confidence intervals.
+    effective_rows : int or None
+        Noisy sum of the squared factors that rows were shortened by. There are at
+        least about as many rows; None if it is not known.
 
     Examples
     --------
@@ -108,6 +111,7 @@ clients: gram 9.14
     damage: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     intervals: str = "withheld: they would have to include the privacy noise"
+    effective_rows: int | None = None
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of a table, as pairs of a title and a text."""
@@ -122,11 +126,17 @@ clients: gram 9.14
             ("privacy", f"{epsilon} ({self.neighboring}){spent}"),
             ("protects", _PROTECTS[self.trust]),
             ("bounds", bounds),
+            *(("rows", text) for text in self._effective()),
             ("noise", noise),
             *(("damage", text) for text in self.damage),
             *(("advice", text) for text in self.advice),
             ("intervals", self.intervals),
         ]
+
+    def _effective(self) -> list[str]:
+        if self.effective_rows is None:
+            return []
+        return [f"{self.effective_rows} effective rows (at least), from noisy sums"]
 
     def __str__(self) -> str:
         """Return a readable table."""
@@ -218,5 +228,6 @@ def privacy_report(
         releases=rounds,
         damage=damage,
         advice=advice,
+        effective_rows=n_rows if privacy.rounds == 1 else None,
         **known,
     )

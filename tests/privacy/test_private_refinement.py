@@ -28,7 +28,6 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.app.synthetic import paper_rows
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.privacy.budget_shares import refinement_shares
 from fedridge_flwr.privacy.clipping import Bounds
 from fedridge_flwr.privacy.experimental.curvature import relative_curvature
 from fedridge_flwr.privacy.experimental.scale import Scale, unclipped
@@ -75,10 +74,11 @@ def refined(grid: InProcessGrid, epsilon: float, rounds: int, **options: Any) ->
 # ---- one promise for all rounds ----------------------------------------------------
 
 
-@given(st.integers(2, 1000))
-def test_the_shares_of_all_rounds_add_up_to_one(rounds):
+@given(st.integers(2, 1000), st.floats(0.01, 100.0))
+def test_the_shares_of_all_rounds_add_up_to_one(rounds, epsilon):
+    promise = privacy(epsilon, rounds)
     total = math.fsum(
-        math.fsum(refinement_shares(rounds, t).values()) for t in range(1, rounds + 1)
+        math.fsum(promise.shares(t).values()) for t in range(1, rounds + 1)
     )
     assert total == pytest.approx(1.0, abs=1e-12)
 

@@ -24,9 +24,9 @@ from .scale import Scale, unclipped
 # The clip in units of the residual scale. Noise per unit of signal is least for a clip
 # of zero and 0.5% more at 0.15, where the cosines can still be counted ...
 _NARROW = 0.15
-# ... but the cosines' sum, about 0.8 * clip * n, must stand clear of its noise. It
-# matters below epsilon 0.2 only; 1.5 and 6 measured the same.
-_LEGIBLE = 3.0
+# ... but the cosines' sum, about 0.8 * clip * n, must not drown in its noise. The scale
+# is averaged over rounds, so that half of the noise is enough in each.
+_LEGIBLE = 0.5
 # Before any answer: targets fill a third of their bound.
 _TARGET_FILLS = 1.0 / 3.0
 
@@ -38,10 +38,9 @@ _HIDDEN_DOUBT = 0.5
 # one not at all: variance 0.03 times the clipped fraction squared.
 _NONLINEARITY = 0.03
 
-# Prior of the signal: a quarter of the target's variance, within a factor e. Targets of
-# pure noise then cost about 5% over predicting zero at the worst epsilon.
-_SIGNAL_FRACTION = 0.25
-_SIGNAL_SPREAD = 1.0
+# Before any answer: E|a|² is 0.75 of its bound, within a factor of about exp(0.3).
+_SQUARE_FRACTION = 0.75
+_SQUARE_SPREAD = 0.3
 
 
 def first_clip(x_norm: float, y_bound: float) -> float:
@@ -79,9 +78,15 @@ class ResidualRefinement:
         Ridge penalty, reached as epsilon grows.
     clip : float
         Clip of the question that the first answer is to: `first_clip`.
+    expected_r2 : float
+        Prior of the signal: the part of the target's variance that it explains. The
+        smaller it is, the wider the prior.
     """
 
-    def __init__(self, bounds: Bounds, alpha: float, clip: float) -> None:
+    def __init__(
+        self, bounds: Bounds, alpha: float, clip: float, expected_r2: float = 1.0
+    ) -> None:
+        self._prior = math.log(expected_r2), 0.9 - 0.5 * expected_r2
         self._width, self._alpha, self._step = bounds.width, alpha, bounds.x_step
         self._shape = Curvature(np.ones(self._width), np.eye(self._width), 1.0)
         self._rotated = np.zeros(self._width)
@@ -91,6 +96,7 @@ class ResidualRefinement:
         self._history: list[_Round] = []
         self._error = self._unexplained = math.inf
         self._per_client = self._square = 0.0
+        self._n_clients = 0
 
     @property
     def coef(self) -> Array:
@@ -128,16 +134,21 @@ class ResidualRefinement:
 
     def _meet(self, answer: PrivateStatistics) -> None:
         """Learn in round 1 how many rows there are, how long, and how curved."""
-        square = (LENGTH * self._step) ** 2
-        doubt = answer.deviation("count") / LENGTH**2
-        if answer.count < max(SEEN * doubt, 1.0):
+        count, most = answer.count, (LENGTH * self._step) ** 2
+        count_sd = answer.deviation("count") / LENGTH**2
+        if count < max(SEEN * count_sd, 1.0):
             return
-        # Too large a trace makes small steps, too small a one makes wild ones.
-        above = answer.deviation("trace") * self._step**2 + 1e-12 * square
-        trace = min(max(answer.trace, 0.0) + above, answer.count * square)
-        self._per_client = answer.count / answer.n_clients
-        self._square = trace / answer.count
-        self._shape = relative_curvature(answer.gram, answer.gram_sd, trace)
+        trace_sd = answer.deviation("trace") * self._step**2 + 1e-12 * most
+        trace = max(answer.trace, trace_sd)
+        # The mean of two logarithms, weighted by how much each is in doubt.
+        doubt = (trace_sd / trace) ** 2 + (count_sd / count) ** 2
+        known = _SQUARE_SPREAD**2 / (_SQUARE_SPREAD**2 + doubt)
+        usual = _SQUARE_FRACTION * most
+        self._square = min(usual * (trace / count / usual) ** known, most)
+        self._per_client, self._n_clients = count / answer.n_clients, answer.n_clients
+        self._shape = relative_curvature(
+            answer.gram, answer.gram_sd, self._square * count
+        )
 
     def _learn(self, answer: PrivateStatistics, count: float) -> None:
         square, scale = self._square, self._scale
@@ -146,7 +157,10 @@ class ResidualRefinement:
         scale.observe(cosines / count, self._clip, noise / count)
         width = self._clip / scale.value
         slope = count * unclipped(width) * square / (self._width * self._clip)
-        variance = (noise / slope) ** 2
+        # Some of the clients are a sample of all: so far may their rows be off.
+        missing = 1.0 - min(answer.n_clients / self._n_clients, 1.0)
+        sampling = missing * count * (1.0 - unclipped(width) ** 2) / self._width
+        variance = (noise**2 + sampling) / slope**2
         value = self._shape.vectors.T @ sines / slope
         if not self._history:
             steep = self._steeper(value, variance)
@@ -196,7 +210,8 @@ class ResidualRefinement:
         grid = start * np.exp(np.linspace(-7.0, 1.0, 65))
         spread = grid[:, None] * self._shape.values**2 + variance
         fit = (np.log(spread) + target**2 / spread).sum(axis=1)
-        prior = (np.log(grid / (_SIGNAL_FRACTION * start)) / _SIGNAL_SPREAD) ** 2
+        center, width = self._prior
+        prior = ((np.log(grid / start) - center) / width) ** 2
         return float(grid[np.argmin(fit + prior)])
 
     def _solve(
