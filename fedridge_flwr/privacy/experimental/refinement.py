@@ -33,7 +33,7 @@ _TARGET_FILLS = 1.0 / 3.0
 # Variance of the relative error of the assumed curvature (0.45 squared): the part that
 # an answer shows, and the part in flat directions that hides in the noise.
 _SEEN_DOUBT = 0.2
-_HIDDEN_DOUBT = 0.5
+_HIDDEN_DOUBT = 1.0
 # A fully clipped answer departs from linearity by about 17% on its own, an unclipped
 # one not at all: variance 0.03 times the clipped fraction squared.
 _NONLINEARITY = 0.03
