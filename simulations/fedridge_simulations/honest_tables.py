@@ -15,6 +15,7 @@ from .clipped_descent import step_noise_sd
 from .honest import (
     CORRELATED,
     DRAWS,
+    FEDAVG_DRAWS,
     REFINEMENTS,
     SMALL_EPSILON,
     SMALL_FEATURES,
@@ -223,7 +224,7 @@ def _settings(results: Results) -> str:
         "enough noise, and is not in the figure. DP-FedAvg is FedAvg with one local "
         f"step on gradients of records cut to a length, and √{rounds} times the noise "
         "of one release in each round, which is exact; its error is the mean of "
-        f"{DRAWS} draws of the noise in each trial, computed from the rows of all "
+        f"{FEDAVG_DRAWS} draws of the noise in each trial, computed from the rows of all "
         "clients at once, which gives the same models as Flower's FedAvg. All else "
         f"runs in Flower: refinement below ε 1 {DRAWS} times in each trial, the rest "
         "once. With a trusted server, noise is added once to each sum, as much as a "

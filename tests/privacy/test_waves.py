@@ -13,7 +13,7 @@ from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import ServerApp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_private_refinement import D, K, NATIVE, exact, privacy, rows_of
+from test_private_refinement import NATIVE, D, K, exact, privacy, rows_of
 
 from fedridge_flwr import FedRidge, LegacyFedRidge, PrivacyError
 from fedridge_flwr.data.rows import check_rows
@@ -81,7 +81,7 @@ def test_every_client_answers_every_round_once(rounds, waves):
     for number, groups in asked.items():
         inner = 1 < number < rounds
         assert len(groups) == (min(waves, K) if inner else 1)
-        assert sorted(sum(groups, [])) == everybody
+        assert sorted(node for group in groups for node in group) == everybody
     assert len(grid.sent) == K * rounds
     assert report.privacy.releases == rounds
     assert report.failures == {}
