@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_private_refinement import NATIVE, D, K, exact, privacy, rows_of
 
-from fedridge_flwr import FedRidge, LegacyFedRidge, PrivacyError
+from fedridge_flwr import FedRidge, LegacyFedRidge, PrivacyError, ridge_client_app
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.privacy import compose
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
@@ -65,6 +66,20 @@ def test_without_noise_waves_and_plain_rounds_end_in_the_ridge_solution():
     assert gaps[1, 1e8] < 1e-3
     assert gaps[4, 1e8] < 1e-3
     assert gaps[4, 1e8] < gaps[4, 1e4]
+
+
+def test_clients_of_unequal_size_are_weighed_by_their_rows():
+    """Of one client with most rows, and many small ones, no wave is like another."""
+    X, y = (np.concatenate(part) for part in zip(*map(rows_of, range(K)), strict=True))
+    edges = [0, *np.linspace(2800, len(X), K).astype(int)]
+    rows = [(X[a:b], y[a:b]) for a, b in itertools.pairwise(edges)]
+    app = ridge_client_app(lambda c: rows[int(c.node_config["partition-id"])])
+    expected, gaps = exact().coef_, []
+    for waves in (1, 4):
+        grid = InProcessGrid.of_app(app, K)
+        model = fitted(grid, privacy(1e6, 15, waves=waves)).model_
+        gaps.append(np.linalg.norm(model.coef_ - expected))
+    assert max(gaps) < 5e-3 * np.linalg.norm(expected)
 
 
 # ---- who is asked when -------------------------------------------------------------
