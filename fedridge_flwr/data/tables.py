@@ -71,10 +71,13 @@ class _PandasTable(Table):
         return values
 
     def with_nan_for(self, number: Callable[[Any], float]) -> Any:
-        found = self.native.apply(
-            lambda series: series if _is_numeric(series.dtype) else series.map(number)
-        )
-        return found if self.ndim == 2 else found.iloc[:, 0]
+        frame = self.native.copy(deep=False)
+        for j, dtype in enumerate(frame.dtypes):
+            if not _is_numeric(dtype):
+                # Not `map`, which keeps the type of a category.
+                column = np.array([number(v) for v in frame.iloc[:, j]], dtype=float)
+                frame.isetitem(j, column)
+        return frame if self.ndim == 2 else frame.iloc[:, 0]
 
 
 class _NarwhalsTable(Table):

@@ -25,11 +25,12 @@ from ..errors import (
 from ..features import ColumnMoments, FeatureMap, check_allowed, map_rows
 from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator
+from ..privacy.release import NO_WEIGHTS
 from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
 from ..regression.residual_moments import ResidualMoments
 from ..statistics.encoding import ENCODERS
-from .costs import MOST_FEATURES
+from .costs import MOST_FEATURES, MOST_PRIVATE_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
     SECURE_TASKS,
@@ -394,13 +395,17 @@ def private_rows(request: Request, found: Any, guards: Guards) -> Rows:
     _refuse_offset(more)
     # An error about one record would reveal that it is there, and so would a refusal
     # by the number of rows: of a policy, only what is about names applies.
-    rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)
+    if weight is not None:
+        raise PrivacyError(NO_WEIGHTS)
+    rows = check_rows(as_numbers(X), as_numbers(y)).arranged(request.columns)
     guards.check_columns(rows, more[0] if more else None)
     policy = None if guards.curator is None else guards.curator.policy
     if policy is not None and policy.report_failures:
         rows.refuse_columns_without_numbers()
     _log_map(rows, request.feature_map)
-    return _mapped(rows, request.feature_map)
+    mapped = _mapped(rows, request.feature_map)
+    check_width(mapped, MOST_PRIVATE_FEATURES)
+    return mapped
 
 
 def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:
@@ -437,11 +442,11 @@ _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
 }
 
 
-def check_width(rows: Rows) -> None:
+def check_width(rows: Rows, most: int = MOST_FEATURES) -> None:
     """Decline a feature map of the server's whose statistics would fill the memory."""
-    if rows.feature_map is not None and rows.n_features > MOST_FEATURES:
+    if rows.feature_map is not None and rows.n_features > most:
         raise ProtocolError(
             f"the server's feature map makes {rows.n_features} features, of which a "
-            f"matrix of d x d is too much (at most {MOST_FEATURES}): use a smaller "
-            'map, or mode="cg".'
+            f"matrix of d x d is too much (at most {most}): use a smaller map, or, "
+            'without privacy, mode="cg".'
         )

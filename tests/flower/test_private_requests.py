@@ -558,6 +558,7 @@ def test_wrong_bounds_are_told_in_the_clients_own_log(caplog):
     answer(app_of(*rows_of(0)), private_request(x_norm_bound=1e-3))
     assert "200 were shortened to x_norm_bound" in caplog.text
     assert "same unit" in caplog.text
+    assert "operator" not in caplog.text
     caplog.clear()
     answer(app_of(*rows_of(0)), private_request())
     assert "same unit" not in caplog.text
