@@ -216,6 +216,7 @@ class FitSettings:
             "keeps_parts": excludes
             or secure
             or iterates
+            or (self.privacy is not None and self.privacy.waves > 1)
             or choice in ("clients", "server")
             or kind.startswith("CR"),
             "asks_residuals": kind.startswith("HC"),

@@ -78,7 +78,9 @@ def check_secure_settings(settings: FitSettings) -> None:
     reasons = {
         'privacy with another trust than "secagg", by which every client adds its part '
         "of the noise": privacy is not None and privacy.trust != "secagg",
-        "several private rounds": privacy is not None and privacy.rounds > 1,
+        "several private rounds, each of which would be a secure sum of its own, and "
+        'clients take part in one per run: use trust="server", which has the same '
+        "noise, or one round": privacy is not None and privacy.rounds > 1,
         "neighbours of a client that are not all others, since each must count who "
         "adds noise": private and settings.secure.neighbours is not None,
         f'cv="{cv}" compares single clients: use cv="gcv", which needs the total '
@@ -259,4 +261,8 @@ def check_private_settings(settings: FitSettings) -> None:
             "single clients."
         )
     if privacy.rounds > 1 and settings.alphas is not None:
-        raise PrivacyError("alpha cannot be chosen with more than one private round.")
+        raise PrivacyError(
+            "alpha cannot be chosen with more than one private round: every question "
+            "to the clients depends on it. Give one alpha; beyond it, coefficients are "
+            "shrunk as far as the noise demands."
+        )
