@@ -23,58 +23,11 @@ from .rare_values import (
     rare_values,
     rare_weights,
 )
+from .request_names import ABOUT_KEYS, NAMES, REQUESTS, USUAL
 from .upload_history import UploadHistory, identities
 
 if TYPE_CHECKING:
     from .requests import Request
-
-REQUESTS = (
-    "statistics",
-    "evaluation",
-    "losses",
-    "rounds",
-    "columns",
-    "feature_maps",
-    "private",
-    "table",
-    "classes",
-    "secure",
-    "residuals",
-    "leverages",
-    "families",
-)
-"""What a server can ask for, as a policy calls it."""
-
-# A map that is not linear can be chosen so that statistics tell single rows. So can
-# coefficients of a family, and models of whose residuals sites send fourth moments.
-# Leverages come with the inverse over all rows, from which one of two sites can compute
-# the statistics of the other.
-_UNUSUAL = ("feature_maps", "residuals", "leverages", "families")
-_USUAL = tuple(name for name in REQUESTS if name not in _UNUSUAL)
-
-_NAMES = {
-    "statistics": "statistics",
-    "evaluation": "evaluation",
-    "losses": "losses",
-    "opening": "rounds",
-    "product": "rounds",
-    "columns": "columns",
-    "release": "private",
-    "table": "table",
-    "classes": "classes",
-    "residuals": "residuals",
-    "secure-keys": "secure",
-    "secure-shares": "secure",
-    "secure-masked": "secure",
-    "secure-confirm": "secure",
-    "secure-unmask": "secure",
-    "outcome": "families",
-    "working": "families",
-    "counts": "evaluation",
-}
-"""The name of every task; a task that is not among them is never allowed."""
-
-_ABOUT_KEYS = ("secure-shares", "secure-confirm", "secure-unmask")
 
 _RATIO = 0.33
 PRESETS: dict[int, dict[str, Any]] = {
@@ -172,7 +125,7 @@ but column 0 of X has only 1 row with a value other than its most common one.
     max_columns_per_row: float | None = None
     allowed_columns: Collection[str] | None = None
     forbidden_columns: Collection[str] = ()
-    requests: Collection[str] = _USUAL
+    requests: Collection[str] = USUAL
     require_privacy: bool = False
     require_secure_sums: bool = False
     min_sites: int = 1
@@ -326,7 +279,7 @@ no rule 'min_row'.
 
     def reasons_by_request(self, request: Request) -> Iterator[str]:
         """Yield why a request is declined, whatever the rows."""
-        names = [_NAMES.get(request.task, request.task)]
+        names = [NAMES.get(request.task, request.task)]
         if self.require_secure_sums and names[0] != "secure":
             yield "require_secure_sums is set, but the request is not for a secure sum"
         if getattr(request, "mode", None) == "auto":
@@ -344,7 +297,7 @@ no rule 'min_row'.
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
         private = names[0] == "private" or getattr(request, "release", None)
-        if self.require_privacy and not (private or request.task in _ABOUT_KEYS):
+        if self.require_privacy and not (private or request.task in ABOUT_KEYS):
             yield "require_privacy is set, but the request is not private"
         if self.min_sites > 1:
             claimed = request.sites

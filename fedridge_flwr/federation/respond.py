@@ -13,7 +13,7 @@ import numpy as np
 from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
-from ..data.rows import Rows, as_numbers, check_rows
+from ..data.rows import Rows, check_rows
 from ..data.schema import HasSchema, Schema
 from ..errors import (
     ColumnNamesError,
@@ -25,13 +25,12 @@ from ..errors import (
 from ..features import ColumnMoments, FeatureMap, check_allowed, map_rows
 from ..multiround import Opening, centred_product
 from ..privacy.curator import Curator
-from ..privacy.release import NO_WEIGHTS
 from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
 from ..regression.residual_moments import ResidualMoments
 from ..statistics.encoding import ENCODERS
 from ..statistics.row_stream import RowStream
-from .costs import MOST_FEATURES, MOST_PRIVATE_FEATURES
+from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
     SECURE_TASKS,
@@ -232,11 +231,13 @@ def respond(
 
         return family_answer(request, (X, y, weight), origin, guards)
     if request.task == AskRelease.task:
-        return _release(request, found, guards)
+        from .private_respond import private_answer
+
+        return private_answer(request, found, guards)
     loaded, rows = admitted_rows(request, found, guards)
     y = y if request.classes is None else rows.Y
     if request.task != AskProduct.task:
-        _log_map(rows, request.feature_map)
+        log_map(rows, request.feature_map)
     answer: Answer | ErrorMoments | Losses
     if request.task == AskEvaluation.task:
         answer = _evaluation(request, rows, (X, y, weight))
@@ -260,7 +261,7 @@ def _reduced(request: Any, stream: RowStream, guards: Guards) -> Any:
 def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
     """Return rows as they were loaded, and as they are wanted, if they may be used."""
     X, y, weight, *more = found
-    _refuse_offset(more)
+    refuse_offset(more)
     if request.classes is None:
         loaded = check_rows(X, y, weight)
         rows = loaded.arranged(request.columns)
@@ -373,7 +374,8 @@ def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
     return rows if feature_map is None else map_rows(rows, feature_map)
 
 
-def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
+def log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
+    """Say in the client's log what its rows go through."""
     if feature_map is not None:
         log.info("Rows go through %s.", feature_map.describe(rows.n_features))
 
@@ -431,37 +433,10 @@ def _product(request: AskProduct, rows: Rows) -> Answer:
     return Answer(request.task, {"product": product}, rows.n_rows, rows.schema)
 
 
-def _release(request: Any, found: Any, guards: Guards) -> Answer:
-    """Return a private release, which counts as one example."""
-    rows, curator = private_rows(request, found, guards), guards.curator
-    if curator is None:
-        raise PrivacyError("there is nobody who makes private releases.")
-    release = curator.answer(request.release, rows)
-    return Answer("private", {"release": release}, 1, rows.schema)
-
-
-def _refuse_offset(more: Sequence[RowOrigin | None]) -> None:
+def refuse_offset(more: Sequence[RowOrigin | None]) -> None:
+    """Refuse rows with an offset, which only families take."""
     if more and more[0] is not None and more[0].offset is not None:
         raise DataError(_NO_OFFSET)
-
-
-def private_rows(request: Request, found: Any, guards: Guards) -> Rows:
-    """Return the rows of a private release, behind the map."""
-    X, y, weight, *more = found
-    _refuse_offset(more)
-    # An error about one record would reveal that it is there, and so would a refusal
-    # by the number of rows: of a policy, only what is about names applies.
-    if weight is not None:
-        raise PrivacyError(NO_WEIGHTS)
-    rows = check_rows(as_numbers(X), as_numbers(y)).arranged(request.columns)
-    guards.check_columns(rows, more[0] if more else None)
-    policy = None if guards.curator is None else guards.curator.policy
-    if policy is not None and policy.report_failures:
-        rows.refuse_columns_without_numbers()
-    _log_map(rows, request.feature_map)
-    mapped = _mapped(rows, request.feature_map)
-    check_width(mapped, MOST_PRIVATE_FEATURES)
-    return mapped
 
 
 def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:

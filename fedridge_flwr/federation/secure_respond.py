@@ -24,6 +24,7 @@ from ..linalg import limbs
 from ..privacy.curator import ReleaseRequest
 from ..statistics.fixed_point import FixedPointStatistics
 from ..statistics.integer_sums import DEFAULT_GRID, MAX_CLIENTS, FixedGrid
+from .private_respond import private_rows
 from .requests import (
     SECURE_TASKS,
     Answer,
@@ -34,7 +35,7 @@ from .requests import (
     AskUnmask,
     Request,
 )
-from .respond import Guards, admitted_rows, private_rows
+from .respond import Guards, admitted_rows
 from .secure_sum import SecurePolicy
 from .secure_sum.client_steps import (
     KEYS_DUE,

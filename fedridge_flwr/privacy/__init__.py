@@ -9,7 +9,8 @@ them exactly and adds noise once (`release`), if its policy and its ledger allow
 import os
 from typing import Any
 
-from ..data.rows import as_numbers, check_rows
+from ..data.records import as_numbers
+from ..data.rows import check_rows
 from ..errors import PrivacyError
 from .accounting import compose, delta_of, epsilon_of, noise_multiplier
 from .gaussian_sampler import RandomBytes, discrete_gaussian

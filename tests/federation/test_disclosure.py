@@ -29,8 +29,9 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.local_table import RowOrigin
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.federation.disclosure import PRESETS, REQUESTS
+from fedridge_flwr.federation.disclosure import PRESETS
 from fedridge_flwr.federation.policy_file import VARIABLE, policies_in_force
+from fedridge_flwr.federation.request_names import REQUESTS
 from fedridge_flwr.federation.requests import (
     AskColumns,
     AskEvaluation,
