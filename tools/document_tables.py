@@ -67,8 +67,8 @@ def traffic() -> str | None:
     return (
         f"{human_bytes(chosen['bytes_down'])} down and "
         f"{human_bytes(chosen['bytes_up'])} up for {len(chosen['alphas'])} candidates "
-        f"and {report['n_features']} features, beside {human_bytes(rest)} up for the "
-        "statistics"
+        f"and {report['n_features']} features, in addition to {human_bytes(rest)} up "
+        "for the statistics"
     )
 
 

@@ -40,12 +40,12 @@ class TableFormula:
     categorical : sequence of str
         Columns that are categories although they look like numbers, without ``C()``.
     levels : mapping of str to sequence of str
-        Levels that are agreed on beforehand; the others are asked for.
+        Levels that are known beforehand. Sites are asked for all others.
     missing : {"drop", "mean", "indicator", "error"}
-        "drop" leaves out rows in which a column of the formula is missing. "mean" puts
-        the mean over all sites in place of missing numbers, "indicator" also adds a
-        column that says so, and a level for missing categories. Rows without a target
-        are always left out.
+        "drop" drops rows in which a column of the formula is missing. "mean" replaces
+        missing numbers by the mean over all sites. "indicator" also adds a column that
+        marks them, and a level for missing categories. "error" allows none. Rows
+        without a target are always dropped.
     weights : str
         Column of sample weights.
 

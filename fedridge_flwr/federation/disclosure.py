@@ -51,25 +51,26 @@ class SitePolicy:
     A site's owner writes it into a TOML file and names the file to the SuperNode
     (``--node-config 'policy="/data/policy.toml"'``) or in the environment
     variable ``FEDRIDGE_SITE_POLICY``. No request and no run-config changes it. The
-    reason of a refusal is in the site's own log; the server is told "declined by site
-    policy." and no more.
+    reason of a refusal is only in the site's own log. The server receives "declined by
+    site policy."
 
     Parameters
     ----------
     min_rows : int
-        Least number of rows with weight; with weights also of their effective number
-        (Σw)²/Σw², so that one row cannot outweigh all others.
+        Least number of rows with nonzero weight. With weights, also the least effective
+        number (Σw)²/Σw², so that one row cannot outweigh all others.
     min_rows_per_level : int
-        In every column, of a feature or target, before and after a feature map, the
-        rows that do not have its most common value are none or at least so many. For a
-        column of two values, as that of a category's level, that is the rarer value.
+        In every feature and target column, before and after a feature map, the number
+        of rows that differ from the most common value must be 0 or at least this. In a
+        column of two values, such as that of a category's level, these are the rows
+        with the rarer value.
     max_columns_per_row : float, optional
         Largest number of columns, features after the map and targets, for each row.
     allowed_columns : collection of str, optional
         The only columns that rows may consist of; rows without names are declined.
     forbidden_columns : collection of str
-        Columns that rows may not have, in capital or small letters; rows without names
-        are declined.
+        Columns that rows must not have, in upper or lower case; rows without names are
+        declined.
     requests : collection of str
         What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
         several rounds), "columns" (means and variances), "feature_maps" (also
@@ -84,15 +85,16 @@ class SitePolicy:
     require_secure_sums : bool
         Take part in secure sums only, of which the server sees the total over sites.
     min_sites : int
-        Least number of sites that are asked at the same time, as the server says: it
-        could lie. In a secure sum the site counts them itself, by their keys.
+        Least number of sites that are asked at the same time, according to the server,
+        which could lie. In a secure sum the site counts them itself, by their keys.
     identity, roster : path, optional
         In secure sums: the site's Ed25519 private key, and the public keys of all sites
         it trusts, as `SecurePolicy` takes them. Relative to the policy's file.
     min_row_difference : int
-        Rows are the same as in an earlier upload, or so many of them were added, or so
-        many are gone: the difference of two uploads is the statistics of the rows in
-        which they differ. Compared with each earlier upload, not with sums of several.
+        Compared with each earlier upload, rows must be the same, or at least this many
+        must have been added or removed, because the difference of two uploads is the
+        statistics of the rows in which they differ. Sums of several uploads are not
+        compared.
     state : path, optional
         Folder in which uploads are remembered, as keyed hashes of their rows, and which
         steps of secure sums were answered. `min_row_difference` needs it; it must

@@ -19,8 +19,8 @@ Alphas: TypeAlias = Sequence[float] | Literal["auto"]
 class UnlikeScalesWarning(UserWarning):
     """Alpha is chosen for columns whose scales differ by more than a thousand.
 
-    One alpha is then nothing for some columns and too much for others, whatever the
-    choice; ``standardize=True`` penalises all alike.
+    Any single alpha is then too small for some columns or too large for others.
+    ``standardize=True`` penalises all columns equally.
 
     Examples
     --------

@@ -48,8 +48,8 @@ from .solve import solve
 class GridEdgeWarning(UserWarning):
     """The best alpha is the smallest or largest of the grid.
 
-    A better one may lie outside. Also raised where the one-standard-error rule ends at
-    the largest. ``alphas="auto"`` extends the grid by itself, and warns only if that
+    A better one may lie outside. Also raised if the one-standard-error rule ends at the
+    largest. ``alphas="auto"`` extends the grid automatically, and warns only if that
     does not help.
 
     Examples
@@ -314,14 +314,15 @@ def select_alpha(
     (``method="gcv"``), which needs no statistics of single clients. Both follow from
     the statistics: no row is read again. n is the number of rows, not the sum of their
     weights: for "gcv" a row of weight 2 is one observation, though the model is that of
-    two equal rows. Weights and alphas that are both c times as large give c times the
-    choice.
+    two equal rows. If weights and alphas are both multiplied by c, so is the chosen
+    alpha.
 
     Parameters
     ----------
     per_client : mapping or iterable of SufficientStatistics, or one of them
         Statistics by client, with names from a mapping and numbers otherwise; for "gcv"
-        the total is enough. From `TriangularStatistics` no loss is lost to rounding.
+        the total is enough. Losses computed from `TriangularStatistics` do not suffer
+        from cancellation.
     alphas : sequence of float or "auto"
         Positive candidates, or a grid over the spectrum of the Gram matrix, which is
         extended where the best one is at its edge.

@@ -409,7 +409,7 @@ CASES = [
     Spoiled("xz", lzma.compress(text(PLAIN)), ALL, file="site.csv.xz"),
     Spoiled("bzip2", bz2.compress(text(PLAIN)), ALL, file="site.csv.bz2"),
     Spoiled("Zstandard", zstandard(text(PLAIN)), ALL, file="site.csv.zst"),
-    Spoiled("gzip that is not named so", gzip.compress(text(PLAIN)), ALL),
+    Spoiled("gzip without its suffix", gzip.compress(text(PLAIN)), ALL),
     Spoiled(
         "half of a gzip file",
         gzip.compress(text(PLAIN * 99))[:60],
