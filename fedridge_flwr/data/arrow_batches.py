@@ -103,17 +103,14 @@ Leave such rows out in the query, or use nulls="drop".
         for columns in self._slices():
             n = len(columns[0])
             found = np.array([column.null_count for column in columns])
-            if not found.any() or self._drops:
+            if found.any() and not self._drops:
+                nulls += found
+            elif not nulls.any():
                 values = [self._values(j, c, rows) for j, c in enumerate(columns)]
                 if self._drops:
-                    kept = ~np.logical_or.reduce([np.isnan(v) for v in values])
-                    if not kept.all():
-                        copies = values[-1] if self._counts else np.ones(n)
-                        dropped += int(np.nansum(copies[~kept]))
-                        values = [v[kept] for v in values]
-                if not nulls.any():
-                    yield self._batch(values)
-            nulls += 0 if self._drops else found
+                    values, lost = self._without_missing(values)
+                    dropped += lost
+                yield self._batch(values)
             rows += n
         if rows == 0:  # even so, the columns are known
             yield self._batch([np.empty(0)] * len(self.columns))
@@ -146,6 +143,14 @@ Leave such rows out in the query, or use nulls="drop".
             problem = error.problem(f"row {first + where + 1}")
             raise DataError(f"{{columns}} {problem}", [place], self.columns)
         return values
+
+    def _without_missing(self, values: list[Array]) -> tuple[list[Array], int]:
+        """Return what is left of the rows, and how many rows are not."""
+        kept = ~np.logical_or.reduce([np.isnan(column) for column in values])
+        if kept.all():
+            return values, 0
+        copies = values[-1] if self._counts else np.ones(len(kept))
+        return [column[kept] for column in values], int(np.nansum(copies[~kept]))
 
     def _batch(self, values: list[Array]) -> RowBatch:
         n, d, t = len(values[0]), self.schema.n_features, self.schema.n_targets
