@@ -16,6 +16,7 @@ from pathlib import Path
 
 import document_tables as tables
 from document_tables import ROOT, RUN
+from flamby_heart import flamby_table
 from migrations import migration_diff
 
 EXPERIMENTS, DEPLOYED = "simulations/results", "docs/results"
@@ -84,6 +85,7 @@ PLACES = [
     Place("hospitals", "examples/hospitals", "README.md", tables.hospitals),
     Place("families", EXPERIMENTS, MEASUREMENTS, tables.families_table),
     Place("verdicts", EXPERIMENTS, MEASUREMENTS, tables.verdicts),
+    Place("flamby", DEPLOYED, MEASUREMENTS, flamby_table),
     Place(
         "costs", BENCHMARKS, MEASUREMENTS, lambda: tables.benchmark_table(short=True)
     ),
