@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
+  bench-full bench-engines test-engines constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
   test-families experiments-families \
   soak-deployment \
   record-faults audit fuzz poisoning security digits flamby readme docs docs-links wheel clean
@@ -27,6 +27,8 @@ help:
 	@echo "make report     tables, figures and REPORT.md again from simulations/results"
 	@echo "make bench      what it costs, as ratios against limits, minutes"
 	@echo "make bench-full the same with 10,000 clients and FedAvg of 500, half an hour"
+	@echo "make bench-engines     4 million rows from DuckDB, Polars and pyarrow, two minutes"
+	@echo "make test-engines      DuckDB, Polars, Spark (Java 17), Dask and Ray Data"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make soak-deployment   30 runs in one deployment, into docs/results, ten minutes"
 	@echo "make record-faults     all faults of a deployment three times, into docs/results"
@@ -114,6 +116,17 @@ bench: $(READY)
 
 bench-full: $(READY)
 	$(BENCHMARKS) --full --output-dir benchmarks/results
+
+$(VENV)/.engines: $(READY)
+	$(BIN)/python -m pip install --quiet $(addprefix --constraint ,$(CONSTRAINTS)) \
+	  --editable '.[engines]'
+	@touch $@
+
+bench-engines: $(VENV)/.engines
+	$(BENCHMARKS).engines --output-dir benchmarks/results/engines
+
+test-engines: $(VENV)/.engines
+	$(BIN)/python -m pytest -m slow tests/engines
 
 DEPLOYMENT := PYTHONPATH=deployment $(BIN)/python -m fedridge_deployment
 

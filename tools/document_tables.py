@@ -148,6 +148,11 @@ def benchmark_table(*, short: bool) -> str:
     return f"{shown}\n\n{machine}"
 
 
+def engines_table() -> str:
+    """Return what statistics from engines cost against reading all."""
+    return (MEASURED / "engines" / "table.md").read_text(encoding="utf-8").strip()
+
+
 def scaling_table() -> str:
     """Return the arithmetic of docs/explanation/scaling.md from the measured costs."""
     return table(costs_of(Results.read(MEASURED).curves))

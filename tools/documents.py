@@ -123,6 +123,12 @@ PLACES = [
         "docs/reference/benchmarks.md",
         lambda: tables.benchmark_table(short=False),
     ),
+    Place(
+        "engines",
+        f"{BENCHMARKS}/engines",
+        "docs/how-to/data-warehouse.md",
+        tables.engines_table,
+    ),
     Place("spoiled tables", "tests/data/spoiled.py", SPOILED, tables.spoiled_tables),
     Place("readers", DEPLOYED, SPOILED, tables.readers_table),
     Place("faults", DEPLOYED, "docs/reference/faults.md", tables.faults_table),

@@ -77,7 +77,7 @@ Leave such rows out in the query, or use nulls="drop".
         check_choice("nulls", nulls, ("error", "drop"))
         targets = [target] if isinstance(target, str) else list(target)
         beside = [name for name in (sample_weight, counts) if name is not None]
-        named = [*targets, *beside, *(features or ())] if features else None
+        named = named_columns(target, features, *beside)
         if compress and counts is None:
             stream, counts = compressed(stream, named)
             beside.append(counts)
@@ -103,17 +103,14 @@ Leave such rows out in the query, or use nulls="drop".
         for columns in self._slices():
             n = len(columns[0])
             found = np.array([column.null_count for column in columns])
-            if not found.any() or self._drops:
+            if found.any() and not self._drops:
+                nulls += found
+            elif not nulls.any():
                 values = [self._values(j, c, rows) for j, c in enumerate(columns)]
                 if self._drops:
-                    kept = ~np.logical_or.reduce([np.isnan(v) for v in values])
-                    if not kept.all():
-                        copies = values[-1] if self._counts else np.ones(n)
-                        dropped += int(np.nansum(copies[~kept]))
-                        values = [v[kept] for v in values]
-                if not nulls.any():
-                    yield self._batch(values)
-            nulls += 0 if self._drops else found
+                    values, lost = self._without_missing(values)
+                    dropped += lost
+                yield self._batch(values)
             rows += n
         if rows == 0:  # even so, the columns are known
             yield self._batch([np.empty(0)] * len(self.columns))
@@ -146,6 +143,14 @@ Leave such rows out in the query, or use nulls="drop".
             problem = error.problem(f"row {first + where + 1}")
             raise DataError(f"{{columns}} {problem}", [place], self.columns)
         return values
+
+    def _without_missing(self, values: list[Array]) -> tuple[list[Array], int]:
+        """Return what is left of the rows, and how many rows are not."""
+        kept = ~np.logical_or.reduce([np.isnan(column) for column in values])
+        if kept.all():
+            return values, 0
+        copies = values[-1] if self._counts else np.ones(len(kept))
+        return [column[kept] for column in values], int(np.nansum(copies[~kept]))
 
     def _batch(self, values: list[Array]) -> RowBatch:
         n, d, t = len(values[0]), self.schema.n_features, self.schema.n_targets
@@ -213,6 +218,16 @@ def open_stream(
         )
     known = schema.names
     return schema, batches(data, [n for n in known if columns is None or n in columns])
+
+
+def named_columns(
+    target: str | Sequence[str], features: Sequence[str] | None, *beside: str | None
+) -> list[str] | None:
+    """Return the columns that are used, or None for all."""
+    targets = [target] if isinstance(target, str) else target
+    if features is None:
+        return None
+    return [*features, *targets, *filter(None, beside)]
 
 
 def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, str]:

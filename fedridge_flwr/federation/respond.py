@@ -61,7 +61,7 @@ log = logging.getLogger("flwr")
 
 # Of a secure sum, what says nothing about rows.
 _ABOUT_KEYS = (AskShares.task, AskUnmask.task)
-_NO_TABLE = (
+NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
 )
@@ -211,7 +211,9 @@ def respond(
         table: Answer = found
         return table
     if isinstance(found, RowStream):
-        found = _reduced(request, found, guards)
+        from .streams import reduced
+
+        found = reduced(request, found, guards)
     if isinstance(found, HasSchema):  # statistics of rows that are elsewhere
         from .finished import finished_answer
 
@@ -236,16 +238,6 @@ def respond(
         answer = _ANSWERS[request.task](request, mapped)
     guards.remember(loaded, origin)
     return answer
-
-
-def _reduced(request: Any, stream: RowStream, guards: Guards) -> Any:
-    """Return the statistics of a stream in one pass, or rows if more is needed."""
-    by_rows = guards.policies or request.feature_map or request.statistics != "moments"
-    if by_rows or request.classes is not None:
-        return stream.collected()
-    stats, n_filled = stream.statistics(request.columns)
-    guards.check_number(n_filled)
-    return stats
 
 
 def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
@@ -295,7 +287,7 @@ def loaded_rows(
     in_parts = isinstance(data, tuple | list)
     if in_parts and len(data) in (2, 3, 4) and not _in_batches(data):
         if asks_table or request.coding is not None:
-            raise ProtocolError(_NO_TABLE)
+            raise ProtocolError(NO_TABLE)
         X, y, *rest = data
         weight, offset = (*rest, None, None)[:2]
         if offset is None:
@@ -303,7 +295,9 @@ def loaded_rows(
         return X, y, weight, RowOrigin(offset=np.array(offset))
     table = None if in_parts else as_local_table(data)
     if table is None:
-        return _stream(data, request, what)
+        from .streams import as_stream
+
+        return as_stream(data, request, what)
     if asks_table:
         return table
     if request.coding is None:
@@ -322,25 +316,6 @@ def _in_batches(data: tuple[Any, ...] | list[Any]) -> bool:
     return all(isinstance(batch, tuple) for batch in data)
 
 
-def _stream(data: Any, request: Request, what: str) -> RawRows | RowStream:
-    """Return rows that come in batches; those of several passes are collected."""
-    stream = RowStream.of(data)
-    if stream is None:
-        got = type(data).__name__
-        got += f" of {len(data)}" if isinstance(data, tuple | list) else ""
-        raise DataError(
-            f"{what} must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, "
-            f"offset), batches of (X, y), an Arrow stream and its target, finished "
-            f"statistics, or a whole table, got a {got}."
-        )
-    if request.task == AskTable.task or request.coding is not None:
-        raise ProtocolError(_NO_TABLE)
-    if getattr(request, "release", None) is not None:
-        # A batch that cannot be read would tell of one record that it is there.
-        raise PrivacyError("a private release needs (X, y), neither batches nor names.")
-    return stream if request.task == AskStatistics.task else stream.collected()
-
-
 _FAMILY_TASKS = (AskOutcome.task, AskWorking.task, AskCounts.task)
 EVALUATION_TASKS = (AskEvaluation.task, AskCounts.task)
 """What is asked about the evaluation rows."""
@@ -349,7 +324,7 @@ EVALUATION_TASKS = (AskEvaluation.task, AskCounts.task)
 def _table(request: Any, table: Any, guards: Guards) -> Answer:
     """Return what the columns of a formula are like."""
     if not isinstance(table, LocalTable):
-        raise ProtocolError(_NO_TABLE)
+        raise ProtocolError(NO_TABLE)
     profile, origin = table.scan(request.formula)
     guards.check_table(profile.rows, origin)
     if not profile.columns:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.arrow_batches import ArrowBatches, compressed
+from ..data.arrow_batches import ArrowBatches, compressed, named_columns
 from ..data.schema import Schema
 from ..data.table_errors import load_arrow
 from ..errors import DataError
@@ -71,27 +71,32 @@ def spark_statistics(
     ...     return spark_statistics(spark.table("visits"), target="days")
     """
     if compress:
-        frame, options["counts"] = compressed(frame, None)
+        named = named_columns(target, features, options.get("sample_weight"))
+        frame, options["counts"] = compressed(frame, named)
     # Names and types are checked here and not in the tasks.
     known = ArrowBatches(frame.limit(0).toArrow(), target, features, **options)
     nothing, _ = RowStream(known).statistics(feature_map=feature_map)
-    columns = [f"`{name.replace('`', '``')}`" for name in known.columns]
+    # By number: mapInArrow does not find columns whose names have a dot.
+    numbered = [f"`{name}` AS c{j}" for j, name in enumerate(known.columns)]
     options |= {"target": target, "features": features, "feature_map": feature_map}
-    reduce = partial(_partition_state, options=options)
-    states = frame.select(*columns).mapInArrow(reduce, _STATE)
+    reduce = partial(_partition_state, names=known.columns, options=options)
+    states = frame.selectExpr(*numbered).mapInArrow(reduce, _STATE)
     merge = partial(_merged_state, schema=nothing.schema)
     rows = states.repartition(_MERGED).mapInArrow(merge, _STATE).collect()
     total = _total((tuple(row) for row in rows), nothing.schema) or nothing
     return replace(total, n_clients=1)
 
 
-def _partition_state(batches: Iterator[Any], options: dict[str, Any]) -> Iterator[Any]:
+def _partition_state(
+    batches: Iterator[Any], names: list[str], options: dict[str, Any]
+) -> Iterator[Any]:
     """Yield one row with the statistics of a partition, or what is wrong with it."""
-    first = next(batches, None)
+    named = (batch.rename_columns(names) for batch in batches)
+    first = next(named, None)
     if first is None:
         return
     reader = load_arrow().RecordBatchReader.from_batches(
-        first.schema, chain([first], batches)
+        first.schema, chain([first], named)
     )
     try:
         yield _row(SufficientStatistics.from_arrow(reader, **options))
