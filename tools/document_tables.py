@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +163,10 @@ def deployed_demo() -> str:
     return demo_table(Demo.load(DEPLOYED / "demo.json"))
 
 
-def app_files() -> str:
-    """Return the files of the app that docs/how-to/deployment.md is about."""
+def app_files(names: Sequence[str] = SHOWN_FILES) -> str:
+    """Return files of the app that docs/how-to/deployment.md is about."""
     folder, shown = ROOT / "deployment" / "sites", []
-    for name in SHOWN_FILES:
+    for name in names:
         code = (folder / name).read_text(encoding="utf-8").strip()
         shown.append(f"`{name}`:\n\n```python\n{code}\n```")
     return "\n\n".join(shown)

@@ -93,6 +93,12 @@ PLACES = [
     Place("demo", DEPLOYED, "docs/how-to/deployment.md", tables.deployed_demo),
     Place("app", "deployment/sites", "docs/how-to/deployment.md", tables.app_files),
     Place(
+        "region",
+        "deployment/sites",
+        "docs/how-to/federation-of-federations.md",
+        lambda: tables.app_files(["sites/region_app.py"]),
+    ),
+    Place(
         "message diff",
         "examples/message_api",
         "docs/how-to/existing-app.md",

@@ -93,7 +93,7 @@ class ClassAggregate(Aggregate):
         self._extend(target_labels(self.classes))
 
     def _extend(self, labels: tuple[str, ...]) -> None:
-        groups, self._groups = self._groups, {}
+        groups = self._start_again()
         for (schema, _), group in groups.items():
             total = with_classes(group.running.total(), labels)
             own = schema.target_names or ()

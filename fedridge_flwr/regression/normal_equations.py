@@ -70,7 +70,7 @@ class NormalEquations:
         centred, means, _ = self._parts
         return centred if means is None else self.stats.gram
 
-    @property
+    @cached_property
     def diagonal(self) -> Array:
         """Its diagonal."""
         if self.full is None:
@@ -100,7 +100,7 @@ class NormalEquations:
         return found
 
     def _product_once(self, vectors: Array) -> Array:
-        """Return the same of few vectors, without laying out the first matrix either."""
+        """Return the same of few vectors, without laying out a matrix at all."""
         full, t = self.full, vectors.shape[1]
         if full is None or t > _FEW:
             return self.product(vectors)

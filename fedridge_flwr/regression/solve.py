@@ -234,7 +234,7 @@ def cholesky_solve(
     `nearest` is the inverse condition up to which it is, by default that of the data.
     """
     diagonal = equations.penalised_diagonal(alpha)
-    if _empty_columns(equations, alpha).any():
+    if (equations.constant if alpha == 0.0 else diagonal <= 0.0).any():
         return None
     least = _nearest_singular(equations) if nearest is None else nearest
     if equations.factor is not None:

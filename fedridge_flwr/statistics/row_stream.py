@@ -14,7 +14,8 @@ from ..data.names import Columns
 from ..data.rows import check_rows
 from ..errors import DataError
 from ..features import FeatureMap, map_rows
-from .moments import check_mergeable, dense_rows
+from .dense_rows import dense_rows
+from .moments import check_mergeable
 from .sufficient import SufficientStatistics
 
 _NONE = "there are no batches: at least one is needed to know the columns."

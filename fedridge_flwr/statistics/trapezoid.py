@@ -24,8 +24,8 @@ from ..linalg.pivoted import (
     trapezoid_length,
     trapezoid_places,
 )
+from .dense_rows import centred, dense_rows
 from .float32 import ROUNDING
-from .moments import centred, dense_rows
 from .sufficient import SufficientStatistics
 from .validity import (
     check_count,

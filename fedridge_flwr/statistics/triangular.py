@@ -20,7 +20,8 @@ from ..features import FeatureMap, map_rows
 from ..linalg.orthogonal import triangular_factor
 from ..linalg.packed import upper_triangle
 from ..linalg.pivoted import check_height, packed_factor, trapezoid_places
-from .moments import RunningSum, centred, check_mergeable, dense_rows, two_sum
+from .dense_rows import centred, dense_rows
+from .moments import RunningSum, check_mergeable, two_sum
 from .sufficient import SufficientStatistics
 from .trapezoid import check_width
 from .validity import check_count, check_diagonal, check_weight

@@ -170,7 +170,10 @@ COMMANDS = {
 POLICY = "docs/how-to/site-policy.md"
 TABLES = "docs/how-to/tables.md"
 SECURE = "docs/how-to/secure-sums.md"
-TYPED_OUT = {"docs/how-to/deployment.md": "tests/deployment/test_docs.py"}
+TYPED_OUT = {
+    "docs/how-to/deployment.md": "tests/deployment/test_docs.py",
+    "docs/how-to/federation-of-federations.md": "tests/deployment/test_regions.py",
+}
 
 
 def commands(page: Path) -> list[str]:
