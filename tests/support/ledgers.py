@@ -54,8 +54,8 @@ def killed_at(path: Path, change: Callable[[Ledger], object], statement: int) ->
     def work() -> None:
         connect = ledger_storage._opened
 
-        def watched(where: Path) -> Any:
-            database, left = connect(where), [statement]
+        def watched(where: Path, **options: Any) -> Any:
+            database, left = connect(where, **options), [statement]
 
             def count(_: str) -> None:
                 left[0] -= 1
