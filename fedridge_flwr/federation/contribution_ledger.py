@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from .._checks import check_whole
@@ -298,6 +299,22 @@ class Ledger:
                 self._file.write_change(change)
             n_rows = 0 if new.stats is None else new.stats.count
             return Verification(new.n_clients, n_rows, difference, bound)
+
+    def export(self, folder: str | os.PathLike[str]) -> None:
+        """Write everything as files that need no ledger.
+
+        Each contribution becomes a file that `SufficientStatistics.load` or
+        `FixedPointStatistics.load` reads, and so does the total, ``total.stats``.
+        ``ledger.json`` says whose they are, and has the history.
+
+        Parameters
+        ----------
+        folder : path-like
+            A new folder, which only its owner can read.
+        """
+        from .ledger_export import export_ledger
+
+        export_ledger(self, Path(folder))
 
     # ---- runs -----------------------------------------------------------------
 
