@@ -100,15 +100,19 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     return real
 
 
-def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+def connect(
+    path: Path, mode: str = "rw", seconds: float | None = None
+) -> sqlite3.Connection:
     """Open a database whose transactions are begun and committed by hand.
+
+    Where another process has it locked, they wait for some seconds.
 
     Only SQLite may open the file: on Unix, closing any other handle would drop the
     locks that other threads of this process hold on it.
     """
     database = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
-        timeout=_BUSY_SECONDS,
+        timeout=_BUSY_SECONDS if seconds is None else seconds,
         isolation_level=None,
         uri=True,
         check_same_thread=False,

@@ -145,6 +145,7 @@ class Ledger:
     def clients(self) -> dict[str, LedgerEntry]:
         """Return what is known of every client: `sequence`, `time` and `n_rows`."""
         with self._file.reading():
+            self._file.check_roster()
             return self._file.entries()
 
     def uploads(self) -> frozenset[str]:
@@ -282,14 +283,14 @@ class Ledger:
             If a row is damaged, or the total is not that of the contributions.
         """
         with self._file.changing():
-            old, new = self._file.total(), self._added_up()
+            self._file.check_roster()
             self._file.changes()
-            same = (old.n_clients, old.roster) == (new.n_clients, new.roster)
+            old, new = self._file.total(), self._added_up()
             difference, bound = old.difference(new), old.bound + new.bound
-            if not same or not difference <= bound:
+            if not difference <= bound:
                 raise self._file.error(
-                    "is damaged: its total is not that of its contributions. Restore "
-                    "it from a copy"
+                    "is damaged: its total is not the sum of its contributions. "
+                    "Restore it from a copy"
                 )
             if difference:
                 self._file.write_total(new)

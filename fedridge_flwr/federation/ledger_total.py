@@ -86,7 +86,7 @@ class Total:
 
     def updated(self, delta: Removable, old: bytes, new: bytes) -> Total:
         """Return the total with new rows of a client, and its new checksum."""
-        return self._changed(self.stats + delta, 0, _xor(old, new))
+        return self._changed(self.stats + delta, 0, xor(old, new))
 
     def _changed(self, found: Any, clients: int, checksum: bytes) -> Total:
         number, rounded = self.n_clients + clients, np.zeros(0)
@@ -102,7 +102,7 @@ class Total:
             number,
             None if found is None else replace(found, n_clients=number),
             rounded,
-            _xor(self.roster, checksum),
+            xor(self.roster, checksum),
         )
 
     def fitted(self, stats: Removable) -> Removable:
@@ -149,5 +149,7 @@ def _variances(stats: Any) -> Array:
     return found
 
 
-def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+def xor(one: bytes, other: bytes) -> bytes:
+    """Return the bits in which two checksums differ."""
+    both = int.from_bytes(one) ^ int.from_bytes(other)
+    return both.to_bytes(len(NO_CHECKSUM))
