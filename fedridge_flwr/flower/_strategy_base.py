@@ -88,9 +88,11 @@ class ClientNames:
         return self.among([client]).get(client, client)
 
     def lasting(self, client: str) -> str | None:
-        """Return the name that a client was registered with, which it keeps.
+        """Return the name that a client was registered with.
 
-        A key would not do: SuperNodes without authentication draw one at every start.
+        It is the same in every run, and known before the client answers. Its key is no
+        name: without authentication Flower makes a new one whenever a SuperNode starts,
+        and in every simulation.
         """
         return self._names.get(client) if client in self._registered else None
 
