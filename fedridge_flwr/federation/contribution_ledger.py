@@ -267,7 +267,7 @@ class Ledger:
         """
         with self._file.between_runs(), self._file.changing():
             entry, before = self._known(client), self._file.total()
-            after = before.minus(self._file.part(entry), entry.checksum)
+            after = self._without(before, entry)
             self._file.delete(client, IN_TOTAL)
             self._file.delete(client, IN_RUN)
             receipt = self._enter("remove", entry, before, after)
@@ -348,9 +348,10 @@ class Ledger:
     def receive(self, client: str, stats: Removable, upload: str = "") -> None:
         """Keep an answer of the open run: the statistics of all rows of a client.
 
-        `upload` is the client's own id of all that it has sent, this included.
+        `upload` is the client's own id of all that it has sent, this included. If it is
+        lost in a power failure, the client is asked again: `close_run` makes it last.
         """
-        with self._file.changing():
+        with self._file.changing(synced=False):
             old = self._file.entry(_check_name(client))
             number = 1 if old is None else old.sequence + 1
             self._file.write(client, number, stats, IN_RUN, upload)
@@ -369,11 +370,13 @@ class Ledger:
                 raise self._gap(client, old, "another upload")
             return self._with_new_rows(old, delta)
 
-    def received(self) -> Iterator[tuple[str, Removable]]:
-        """Yield the clients and their answers in the open run."""
+    def received(self, clients: Iterable[str]) -> Iterator[tuple[str, Removable]]:
+        """Yield those of some clients that are in the open run, and their answers."""
         with self._file.reading():
-            for client, entry in self._file.entries(IN_RUN).items():
-                yield client, self._file.part(entry)
+            for client in clients:
+                entry = self._file.entry(client, IN_RUN)
+                if entry is not None:
+                    yield client, self._file.part(entry)
 
     def close_run(self, accepted: Iterable[str]) -> list[Receipt]:
         """Put answers of the open run into the total, all or none, and drop the rest.
@@ -389,10 +392,7 @@ class Ledger:
                 old = self._file.entry(client)
                 same = old is not None and old.upload == entry.upload != ""
                 if client in wanted and not same:  # there may be nothing new
-                    stats = self._file.part(entry)
-                    action = "add" if old is None else "replace"
-                    told = (entry.sequence, entry.upload)
-                    receipts.append(self._put(action, client, stats, *told))
+                    receipts.append(self._accept(entry, old))
                 self._file.delete(client, IN_RUN)
             database.execute("DELETE FROM run WHERE id = 1")
         self._file.forget()
@@ -408,22 +408,31 @@ class Ledger:
         return entry
 
     def _put(
-        self,
-        action: str,
-        client: str,
-        stats: Removable,
-        sequence: int,
-        upload: str = "",
+        self, action: str, client: str, stats: Removable, sequence: int
     ) -> Receipt:
         """Enter a contribution in place of the one that is there."""
         old, before = self._file.entry(_check_name(client)), self._file.total()
-        rest = before
-        if old is not None:
-            rest = before.minus(self._file.part(old), old.checksum)
+        rest = self._without(before, old)
         own = rest.fitted(stats)
-        new = self._file.write(client, sequence, own, IN_TOTAL, upload)
-        after = rest.plus(own, new.checksum)
-        return self._enter(action, new, before, after)
+        new = self._file.write(client, sequence, own, IN_TOTAL)
+        return self._enter(action, new, before, rest.plus(own, new.checksum))
+
+    def _accept(self, entry: LedgerEntry, old: LedgerEntry | None) -> Receipt:
+        """Do the same with an answer of the open run, whose numbers are there."""
+        before, stats = self._file.total(), self._file.part(entry)
+        rest = self._without(before, old)
+        own = rest.fitted(stats)
+        if own is not stats:  # in another order
+            told = (entry.client, entry.sequence, own, IN_RUN, entry.upload)
+            entry = self._file.write(*told)
+        new = self._file.accept(entry)
+        action = "add" if old is None else "replace"
+        return self._enter(action, new, before, rest.plus(own, new.checksum))
+
+    def _without(self, total: Total, old: LedgerEntry | None) -> Total:
+        if old is None:
+            return total
+        return total.minus(self._file.part(old), old.checksum)
 
     def _added_up(self) -> Total:
         """Return the sum of all contributions, one after the other."""

@@ -147,13 +147,13 @@ class LedgerAggregate(Aggregate):
         part: Any
         ledger = self._opened.ledger
         known = ledger.clients()
-        again = "" in self._nodes.values()  # without those who share a name
-        self._groups = {} if again else self._groups
-        for client, part in ledger.received():
-            if client not in self._seen:
-                super().add(client, part)
-            elif again and client in self.participants:
+        if "" in self._nodes.values():
+            self._groups = {}  # again, without those who share a name
+            for client, part in ledger.received(self.participants):
                 self._merge(client, part)
+        missing = [c for c in self._opened.arrived if c not in self._seen]
+        for client, part in ledger.received(missing):
+            super().add(client, part)
         self._bring_in({c: known[c] for c in known if c not in self.participants})
         total = super().result()
         if rejected := {c: known[c] for c in known if c in self.failures}:

@@ -112,6 +112,7 @@ class LedgerFile:
             self._database = _opened(self._real)
         self._run: sqlite3.Connection | None = None
         self._sound = False
+        self._total: Total | None = None
 
     def close(self) -> None:
         """Close the file; without other readers nothing is left beside it."""
@@ -147,20 +148,30 @@ class LedgerFile:
         return lock
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[sqlite3.Connection]:
-        """Begin a transaction, alone, and commit it: all of it is then on disk."""
+    def changing(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
+        """Begin a transaction, alone, and commit it: all of it is then on disk.
+
+        If it is not `synced`, it survives the end of this process, but perhaps no power
+        failure before the next one that is.
+        """
         with self._explained():
+            level = "EXTRA" if synced else "NORMAL"
+            self._database.execute(f"PRAGMA synchronous = {level}")
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 if not self._sound:
                     self.check_roster()
                     self._sound = True
                 yield self._database
+                if self._total is not None:
+                    self._database.execute(_WRITE_TOTAL, _total_row(self._total))
                 self._database.execute("COMMIT")
             except BaseException:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
+            finally:
+                self._total = None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -183,6 +194,8 @@ class LedgerFile:
 
     def total(self) -> Total:
         """Return the total, after a look at its checksum."""
+        if self._total is not None:
+            return self._total
         rows = self._database.execute("SELECT * FROM total").fetchall()
         if len(rows) != 1 or rows[0][-1] != _checksum(*rows[0][:-1]):
             raise self.error(f"{_DAMAGED} (its total does not fit its checksum)")
@@ -191,8 +204,8 @@ class LedgerFile:
         return Total(n_clients, stats, np.frombuffer(rounded, "<f8"), roster, salt)
 
     def write_total(self, total: Total) -> None:
-        """Replace the total."""
-        self._database.execute(_WRITE_TOTAL, _total_row(total))
+        """Replace the total, at the end of the transaction."""
+        self._total = total
 
     def entries(self, run: int = IN_TOTAL) -> dict[str, LedgerEntry]:
         """Return the entries by client, after a look at their checksums."""
@@ -248,6 +261,17 @@ class LedgerFile:
         entry = LedgerEntry(*told, content, _checksum(*told, content))
         self._database.execute("INSERT INTO entries VALUES (?,?,?,?,?,?,?,?,?)", entry)
         return entry
+
+    def accept(self, entry: LedgerEntry) -> LedgerEntry:
+        """Let an entry of the open run take the place of the one in the total."""
+        self.delete(entry.client, IN_TOTAL)
+        row = entry._replace(run=IN_TOTAL)
+        found = row._replace(checksum=_checksum(*row[:-1]))
+        self._database.execute(
+            "UPDATE entries SET run = ?, checksum = ? WHERE client = ? AND run = ?",
+            (IN_TOTAL, found.checksum, entry.client, IN_RUN),
+        )
+        return found
 
     def delete(self, client: str, run: int) -> None:
         """Delete the entry of a client and its numbers, if there is one."""
@@ -373,9 +397,9 @@ def _reason(error: sqlite3.OperationalError) -> str:
 
 def _checksum(*values: Any) -> bytes:
     """Return a hash of values and their types; it finds damage, and no forgery."""
-    digest = hashlib.sha256()
+    told = [(type(v).__name__, len(v)) if isinstance(v, bytes) else v for v in values]
+    digest = hashlib.blake2b(repr(told).encode(), digest_size=32)
     for value in values:
-        content = value if isinstance(value, bytes) else str(value).encode()
-        digest.update(f"{type(value).__name__} {len(content)} ".encode())
-        digest.update(content)
+        if isinstance(value, bytes):
+            digest.update(value)
     return digest.digest()
