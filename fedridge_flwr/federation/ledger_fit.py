@@ -53,6 +53,7 @@ class LedgerAggregate(Aggregate):
     stale: dict[str, str] = field(default_factory=dict)
     _nodes: dict[str, str] = field(default_factory=dict)
     _latest: Any = None
+    _sum: Any = None
 
     @cached_property
     def _opened(self) -> _Opened:
@@ -172,6 +173,7 @@ class LedgerAggregate(Aggregate):
                     f"{self.failures[client]}. Use the settings that it was made with, "
                     "or remove the client from the ledger."
                 )
+        self._sum = total
         return total
 
     def _bring_in(self, clients: Mapping[str, LedgerEntry]) -> None:
@@ -189,9 +191,10 @@ class LedgerAggregate(Aggregate):
 
     def close_run(self) -> None:
         """Put the answers that count into the ledger's total."""
-        self._opened.ledger.close_run(
-            c for c in self.participants if c not in self.stale
-        )
+        fresh = [c for c in self.participants if c not in self.stale]
+        # Rearranged, or whole numbers that have become moments, it is another total.
+        same = not (self.rearranged or self._wants_fixed)
+        self._opened.ledger.close_run(fresh, self._sum if same else None)
         self.release()
 
     def release(self) -> None:

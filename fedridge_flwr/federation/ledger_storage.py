@@ -326,7 +326,9 @@ class LedgerFile:
 def _opened(path: Path, *, is_new: bool = False) -> sqlite3.Connection:
     database = connect(path)
     try:
-        if not is_new:
+        if is_new:
+            database.execute("PRAGMA page_size = 16384")  # numbers are long
+        else:
             _check_header(database)
         mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":

@@ -51,6 +51,15 @@ class Total:
     roster: bytes = NO_CHECKSUM
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(16))
 
+    @classmethod
+    def merged(cls, stats: Any, roster: bytes) -> Total:
+        """Return a total of moments that were merged one after the other.
+
+        No partial sum has larger variances, so none was rounded by more than the last.
+        """
+        rounded = 2.0 * stats.n_clients * _variances(stats)
+        return cls(stats.n_clients, stats, rounded, roster)
+
     @property
     def hash(self) -> str:
         """A keyed hash of the sum."""

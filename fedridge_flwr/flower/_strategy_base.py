@@ -35,7 +35,7 @@ from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
 
 if TYPE_CHECKING:
-    from ..federation.contribution_ledger import Receipt
+    from ..federation.ledger_runs import Receipt
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
