@@ -12,6 +12,7 @@ import typer
 from ..data.formula import formula_of
 from ..errors import FedRidgeError
 from . import options as o
+from .ledger_commands import app as ledger_app
 
 app = typer.Typer(
     name="fedridge",
@@ -20,6 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(ledger_app, name="ledger")
 
 
 @app.command()

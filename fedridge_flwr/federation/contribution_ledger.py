@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from .._checks import check_whole
-from .._text import counted
 from ..errors import LedgerError
 from ..statistics.packing import Removable
+from .ledger_runs import LedgerRuns, Receipt, check_name
 from .ledger_storage import IN_RUN, IN_TOTAL, Change, LedgerEntry, LedgerFile, now
-from .ledger_total import Total
-
-_LONGEST_NAME = 200
-
-
-class Receipt(NamedTuple):
-    """What was done to the total, for the records of both sides.
-
-    `before` and `after` are hashes of the total. Each co-moment of the total is within
-    `bound` times the root of both variances of the sum of all contributions; 0 where
-    sums are whole numbers. `taken` is False where nothing was changed, because the
-    upload was in already. `erased` says whether old numbers are gone from all files.
-    """
-
-    action: str
-    client: str
-    sequence: int
-    time: str
-    before: str
-    after: str
-    bound: float
-    taken: bool = True
-    erased: bool = False
 
 
 class Verification(NamedTuple):
@@ -50,7 +27,7 @@ class Verification(NamedTuple):
     bound: float
 
 
-class Ledger:
+class Ledger(LedgerRuns):
     """The contributions of clients by name, and their total, in one SQLite file.
 
     Contributions are `SufficientStatistics` or `FixedPointStatistics`, one form in one
@@ -145,6 +122,7 @@ class Ledger:
     def clients(self) -> dict[str, LedgerEntry]:
         """Return what is known of every client: `sequence`, `time` and `n_rows`."""
         with self._file.reading():
+            self._file.check_roster()
             return self._file.entries()
 
     def uploads(self) -> frozenset[str]:
@@ -265,7 +243,7 @@ class Ledger:
         """
         with self._file.between_runs(), self._file.changing():
             entry, before = self._known(client), self._file.total()
-            after = before.minus(self._file.part(entry), entry.checksum)
+            after = self._without(before, entry)
             self._file.delete(client, IN_TOTAL)
             self._file.delete(client, IN_RUN)
             receipt = self._enter("remove", entry, before, after)
@@ -282,14 +260,14 @@ class Ledger:
             If a row is damaged, or the total is not that of the contributions.
         """
         with self._file.changing():
-            old, new = self._file.total(), self._added_up()
+            self._file.check_roster()
             self._file.changes()
-            same = (old.n_clients, old.roster) == (new.n_clients, new.roster)
+            old, new = self._file.total(), self._added_up()
             difference, bound = old.difference(new), old.bound + new.bound
-            if not same or not difference <= bound:
+            if not difference <= bound:
                 raise self._file.error(
-                    "is damaged: its total is not that of its contributions. Restore "
-                    "it from a copy"
+                    "is damaged: its total is not the sum of its contributions. "
+                    "Restore it from a copy"
                 )
             if difference:
                 self._file.write_total(new)
@@ -298,87 +276,21 @@ class Ledger:
             n_rows = 0 if new.stats is None else new.stats.count
             return Verification(new.n_clients, n_rows, difference, bound)
 
-    # ---- runs -----------------------------------------------------------------
+    def export(self, folder: str | os.PathLike[str]) -> None:
+        """Write everything as files that need no ledger.
 
-    def open_run(self, asks: str) -> dict[str, LedgerEntry]:
-        """Begin a run, or go on with one that was interrupted.
-
-        Until the ledger is closed, no other process can do the same.
-
-        Parameters
-        ----------
-        asks : str
-            What clients are asked for. What arrived in a run that asked for something
-            else is dropped.
-
-        Returns
-        -------
-        dict of str to LedgerEntry
-            The clients whose answers arrived before the interruption.
-        """
-        self._file.lock_run()
-        with self._file.changing() as database:
-            open_one = database.execute("SELECT asks FROM run WHERE id = 1").fetchone()
-            if open_one != (asks,):
-                for client in self._file.entries(IN_RUN):
-                    self._file.delete(client, IN_RUN)
-                database.execute(
-                    "INSERT OR REPLACE INTO run VALUES (1, ?, ?)", (now(), asks)
-                )
-            return self._file.entries(IN_RUN)
-
-    def receive(self, client: str, stats: Removable, upload: str = "") -> None:
-        """Keep an answer of the open run: the statistics of all rows of a client.
-
-        `upload` is the client's own id of all that it has sent, this included.
-        """
-        with self._file.changing():
-            old = self._file.entry(_check_name(client))
-            number = 1 if old is None else old.sequence + 1
-            self._file.write(client, number, stats, IN_RUN, upload)
-
-    def with_new_rows(self, client: str, delta: Removable, since: str) -> Removable:
-        """Return what the ledger has of a client, and its rows since that upload.
-
-        Raises
-        ------
-        LedgerError
-            If it has another upload of the client: that has to send all rows.
-        """
-        with self._file.reading():
-            old = self._file.entry(client)
-            if old is None or old.upload != since:
-                raise self._gap(client, old, "another upload")
-            return self._with_new_rows(old, delta)
-
-    def received(self) -> Iterator[tuple[str, Removable]]:
-        """Yield the clients and their answers in the open run."""
-        with self._file.reading():
-            for client, entry in self._file.entries(IN_RUN).items():
-                yield client, self._file.part(entry)
-
-    def close_run(self, accepted: Iterable[str]) -> list[Receipt]:
-        """Put answers of the open run into the total, all or none, and drop the rest.
+        Each contribution becomes a file that `SufficientStatistics.load` or
+        `FixedPointStatistics.load` reads, and so does the total, ``total.stats``.
+        ``ledger.json`` says whose they are, and has the history.
 
         Parameters
         ----------
-        accepted : iterable of str
-            The clients whose answers count.
+        folder : path-like
+            A new folder, which only its owner can read.
         """
-        wanted, receipts = set(accepted), []
-        with self._file.changing() as database:
-            for client, entry in self._file.entries(IN_RUN).items():
-                old = self._file.entry(client)
-                same = old is not None and old.upload == entry.upload != ""
-                if client in wanted and not same:  # there may be nothing new
-                    stats = self._file.part(entry)
-                    action = "add" if old is None else "replace"
-                    told = (entry.sequence, entry.upload)
-                    receipts.append(self._put(action, client, stats, *told))
-                self._file.delete(client, IN_RUN)
-            database.execute("DELETE FROM run WHERE id = 1")
-        self._file.forget()
-        return receipts
+        from .ledger_export import export_ledger
+
+        export_ledger(self, Path(folder))
 
     # ---- internals ------------------------------------------------------------
 
@@ -390,53 +302,14 @@ class Ledger:
         return entry
 
     def _put(
-        self,
-        action: str,
-        client: str,
-        stats: Removable,
-        sequence: int,
-        upload: str = "",
+        self, action: str, client: str, stats: Removable, sequence: int
     ) -> Receipt:
         """Enter a contribution in place of the one that is there."""
-        old, before = self._file.entry(_check_name(client)), self._file.total()
-        rest = before
-        if old is not None:
-            rest = before.minus(self._file.part(old), old.checksum)
+        old, before = self._file.entry(check_name(client)), self._file.total()
+        rest = self._without(before, old)
         own = rest.fitted(stats)
-        new = self._file.write(client, sequence, own, IN_TOTAL, upload)
-        after = rest.plus(own, new.checksum)
-        return self._enter(action, new, before, after)
-
-    def _added_up(self) -> Total:
-        """Return the sum of all contributions, one after the other."""
-        total = Total()
-        for entry in self._file.entries().values():
-            total = total.plus(self._file.part(entry), entry.checksum)
-        return total
-
-    def _enter(
-        self, action: str, entry: LedgerEntry, before: Total, after: Total
-    ) -> Receipt:
-        if action in ("replace", "remove") and after.is_worn:
-            after = self._added_up()
-        self._file.write_total(after)
-        told = (entry.client, entry.sequence)
-        when, hashes = now(), (before.hash, after.hash)
-        self._file.write_change(Change(when, action, *told, *hashes))
-        return Receipt(action, *told, when, *hashes, after.bound)
-
-    def _with_new_rows(self, old: LedgerEntry, delta: Removable) -> Removable:
-        """Return the statistics of all rows of a client, with the new ones."""
-        whole = self._file.part(old) + self._file.total().fitted(delta)
-        found: Removable = replace(whole, n_clients=1)
-        return found
-
-    def _gap(self, client: str, old: LedgerEntry | None, since: str) -> LedgerError:
-        has = counted(0 if old is None else old.sequence, "upload")
-        return LedgerError(
-            f"{client!r} sent the rows since {since}, and the ledger has {has} of it: "
-            "send all rows."
-        )
+        new = self._file.write(client, sequence, own, IN_TOTAL)
+        return self._enter(action, new, before, rest.plus(own, new.checksum))
 
     def _not_taken(self, action: str, client: str, sequence: int) -> Receipt:
         total = self._file.total()
@@ -448,17 +321,3 @@ class Ledger:
     def _erase(self, receipt: Receipt) -> Receipt:
         """Clear old numbers from the write-ahead log as well."""
         return receipt._replace(erased=self._file.forget())
-
-
-def _check_name(client: object) -> str:
-    if (
-        not isinstance(client, str)
-        or client != client.strip()
-        or not client.isprintable()
-        or not 0 < len(client) <= _LONGEST_NAME
-    ):
-        raise LedgerError(
-            "a client in the ledger has a name: one printable line of at most "
-            f"{_LONGEST_NAME} characters, the same in every run."
-        )
-    return client

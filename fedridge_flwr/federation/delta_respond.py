@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .._checks import must_be
 from .._files import read_bytes, strict_json, write_bytes
 from ..data.rows import check_rows
 from ..errors import DataError
@@ -145,7 +144,7 @@ def respond_since(
     if loaded_since is None:
         raise DataError("load_new_data(context, None) must return all rows.")
     found, position = loaded_since
-    _check_position(position)
+    check_position(position)
     if last is not None and not check_rows(*found[:3]).n_rows:
         # That there is nothing new is all that this says.
         nothing = respond(replace(request, uploads=None), lambda: found, Guards(0))
@@ -181,7 +180,7 @@ def _goes_back(position: Any, last: Upload) -> bool:
     return numbers and position < last.position
 
 
-def _check_position(position: Any) -> None:
+def check_position(position: Any) -> None:
     """Refuse a position that would not come back from the record as it is."""
     try:
         text = json.dumps(position, allow_nan=False)
@@ -189,11 +188,10 @@ def _check_position(position: Any) -> None:
     except (TypeError, ValueError):
         kept = False
     if position is None or not kept:
-        raise must_be(
-            "the position that load_new_data returns",
-            "text or a number",
-            position,
-            DataError,
+        # Not what it is: it may be rows, where somebody forgot the position.
+        raise DataError(
+            "load_new_data must return rows and a position, a number or a text of at "
+            f"most {_LONGEST_POSITION} characters, got {type(position).__name__}."
         )
 
 

@@ -23,6 +23,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ import numpy as np
 from .._files import connect, real_path
 from ..errors import LedgerError, StatisticsError
 from ..statistics.packing import Removable, pack, unpack
-from .ledger_total import Total
+from .ledger_total import NO_CHECKSUM, Total, xor
 
 IN_TOTAL, IN_RUN = 0, 1
 _VERSION = 1
@@ -41,7 +42,8 @@ _SCHEMA = """
     CREATE TABLE entries (
         client TEXT NOT NULL, run INTEGER NOT NULL, sequence INTEGER NOT NULL,
         time TEXT NOT NULL, n_rows INTEGER NOT NULL, upload TEXT NOT NULL,
-        part INTEGER NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (client, run)
+        part INTEGER NOT NULL, content BLOB NOT NULL, checksum BLOB NOT NULL,
+        PRIMARY KEY (client, run)
     );
     CREATE TABLE parts (
         id INTEGER PRIMARY KEY, about TEXT NOT NULL, numbers BLOB NOT NULL
@@ -61,13 +63,14 @@ _SCHEMA = """
 
 
 _WRITE_TOTAL = "INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?,?,?)"
-_ENTRY = "SELECT client, sequence, time, n_rows, upload, part, checksum FROM entries "
+_ENTRY = "SELECT * FROM entries"
 
 
 class LedgerEntry(NamedTuple):
     """What the ledger knows of a client beside its numbers."""
 
     client: str
+    run: int
     sequence: int
     """How many uploads of this client the ledger has taken."""
     time: str
@@ -75,6 +78,7 @@ class LedgerEntry(NamedTuple):
     upload: str
     """The client's own id of all that it has sent; empty if it keeps no record."""
     part: int
+    content: bytes
     checksum: bytes
 
 
@@ -107,12 +111,8 @@ class LedgerFile:
                 _create(self._real)
             self._database = _opened(self._real)
         self._run: sqlite3.Connection | None = None
-        try:
-            with self.reading():
-                self._check_header()
-        except BaseException:
-            self._database.close()
-            raise
+        self._sound = False
+        self._total: Total | None = None
 
     def close(self) -> None:
         """Close the file; without other readers nothing is left beside it."""
@@ -148,17 +148,30 @@ class LedgerFile:
         return lock
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[sqlite3.Connection]:
-        """Begin a transaction, alone, and commit it: all of it is then on disk."""
+    def changing(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
+        """Begin a transaction, alone, and commit it: all of it is then on disk.
+
+        If it is not `synced`, it survives the end of this process, but perhaps no power
+        failure before the next one that is.
+        """
         with self._explained():
+            level = "EXTRA" if synced else "NORMAL"
+            self._database.execute(f"PRAGMA synchronous = {level}")
             self._database.execute("BEGIN IMMEDIATE")
             try:
+                if not self._sound:
+                    self.check_roster()
+                    self._sound = True
                 yield self._database
+                if self._total is not None:
+                    self._database.execute(_WRITE_TOTAL, _total_row(self._total))
                 self._database.execute("COMMIT")
             except BaseException:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
+            finally:
+                self._total = None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -181,6 +194,8 @@ class LedgerFile:
 
     def total(self) -> Total:
         """Return the total, after a look at its checksum."""
+        if self._total is not None:
+            return self._total
         rows = self._database.execute("SELECT * FROM total").fetchall()
         if len(rows) != 1 or rows[0][-1] != _checksum(*rows[0][:-1]):
             raise self.error(f"{_DAMAGED} (its total does not fit its checksum)")
@@ -189,33 +204,48 @@ class LedgerFile:
         return Total(n_clients, stats, np.frombuffer(rounded, "<f8"), roster, salt)
 
     def write_total(self, total: Total) -> None:
-        """Replace the total."""
-        self._database.execute(_WRITE_TOTAL, _total_row(total))
+        """Replace the total, at the end of the transaction."""
+        self._total = total
 
     def entries(self, run: int = IN_TOTAL) -> dict[str, LedgerEntry]:
-        """Return the entries by client, without their numbers."""
-        found = self._database.execute(f"{_ENTRY} WHERE run = ? ORDER BY client", [run])
-        return {row[0]: LedgerEntry(*row) for row in found}
+        """Return the entries by client, after a look at their checksums."""
+        rows = self._database.execute(f"{_ENTRY} WHERE run = ? ORDER BY client", [run])
+        return {row[0]: self._checked(row) for row in rows}
+
+    def check_roster(self) -> None:
+        """Refuse entries that are not those of the total.
+
+        A damaged name would be somebody who has sent nothing yet, and counted twice.
+        """
+        total, found = self.total(), self.entries()
+        roster = reduce(xor, (each.checksum for each in found.values()), NO_CHECKSUM)
+        if (len(found), roster) != (total.n_clients, total.roster):
+            raise self.error(
+                f"{_DAMAGED} (its contributions are not those of its total)"
+            )
 
     def entry(self, client: str, run: int = IN_TOTAL) -> LedgerEntry | None:
         """Return the entry of a client, if there is one."""
         found = self._database.execute(
             f"{_ENTRY} WHERE client = ? AND run = ?", [client, run]
         ).fetchone()
-        return None if found is None else LedgerEntry(*found)
+        return None if found is None else self._checked(found)
+
+    def _checked(self, row: tuple[Any, ...]) -> LedgerEntry:
+        if row[-1] != _checksum(*row[:-1]):
+            raise self.error(f"{_DAMAGED} (the entry of {row[0]!r})")
+        return LedgerEntry(*row)
 
     def part(self, entry: LedgerEntry) -> Removable:
-        """Return the numbers of an entry, after a look at its checksum."""
+        """Return the numbers of an entry, after a look at their checksum."""
         found = self._database.execute(
             "SELECT about, numbers FROM parts WHERE id = ?", [entry.part]
         ).fetchone()
-        if found is None or entry.checksum != _checksum(*entry[:5], *found):
-            raise self.error(
-                f"{_DAMAGED} (the contribution of {entry.client!r} does not fit its "
-                "checksum)"
-            )
+        what = f"the contribution of {entry.client!r}"
+        if found is None or entry.content != _checksum(*found):
+            raise self.error(f"{_DAMAGED} ({what})")
         about, numbers = found
-        return self._unpacked(about, numbers, f"what {entry.client!r} has sent")
+        return self._unpacked(about, numbers, what)
 
     def write(
         self, client: str, sequence: int, stats: Removable, run: int, upload: str = ""
@@ -223,16 +253,25 @@ class LedgerFile:
         """Enter a contribution in place of the one that is there."""
         self.delete(client, run)
         about, numbers = pack(stats)
-        told = (client, sequence, now(), stats.count, upload)
-        place = self._database.execute(
+        part: Any = self._database.execute(
             "INSERT INTO parts (about, numbers) VALUES (?, ?)", (about, numbers)
         ).lastrowid
-        entry = LedgerEntry(*told, place or 0, _checksum(*told, about, numbers))
-        self._database.execute(
-            "INSERT INTO entries VALUES (?,?,?,?,?,?,?,?)",
-            (client, run, *entry[1:]),
-        )
+        told = (client, run, sequence, now(), stats.count, upload, part)
+        content = _checksum(about, numbers)
+        entry = LedgerEntry(*told, content, _checksum(*told, content))
+        self._database.execute("INSERT INTO entries VALUES (?,?,?,?,?,?,?,?,?)", entry)
         return entry
+
+    def accept(self, entry: LedgerEntry) -> LedgerEntry:
+        """Let an entry of the open run take the place of the one in the total."""
+        self.delete(entry.client, IN_TOTAL)
+        row = entry._replace(run=IN_TOTAL)
+        found = row._replace(checksum=_checksum(*row[:-1]))
+        self._database.execute(
+            "UPDATE entries SET run = ?, checksum = ? WHERE client = ? AND run = ?",
+            (IN_TOTAL, found.checksum, entry.client, IN_RUN),
+        )
+        return found
 
     def delete(self, client: str, run: int) -> None:
         """Delete the entry of a client and its numbers, if there is one."""
@@ -271,8 +310,9 @@ class LedgerFile:
             yield
         except sqlite3.OperationalError as error:
             raise self.error(_reason(error)) from error
-        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-            raise self.error(f"{_DAMAGED} ({error})") from error
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError, TypeError) as error:
+            # Not what it says: that may quote what is in the file.
+            raise self.error(f"{_DAMAGED} ({type(error).__name__})") from error
         except OSError as error:
             raise self.error(str(error)) from error
 
@@ -282,23 +322,14 @@ class LedgerFile:
         except StatisticsError as error:
             raise self.error(f"{_DAMAGED} ({what}: {error})") from error
 
-    def _check_header(self) -> None:
-        """Refuse other databases and other versions."""
-        found = [
-            self._database.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("application_id", "user_version")
-        ]
-        if found[0] != _APPLICATION:
-            raise self.error("is another program's database")
-        if found[1] > _VERSION:
-            raise self.error("was written by a newer fedridge-flwr: install it")
-        if found[1] != _VERSION:
-            raise self.error(_DAMAGED)
 
-
-def _opened(path: Path) -> sqlite3.Connection:
+def _opened(path: Path, *, is_new: bool = False) -> sqlite3.Connection:
     database = connect(path)
     try:
+        if is_new:
+            database.execute("PRAGMA page_size = 16384")  # numbers are long
+        else:
+            _check_header(database)
         mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise OSError(
@@ -314,12 +345,24 @@ def _opened(path: Path) -> sqlite3.Connection:
     return database
 
 
+def _check_header(database: sqlite3.Connection) -> None:
+    """Refuse other databases and other versions, before anything is changed."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION:
+        raise OSError("is another program's database")
+    if version > _VERSION:
+        raise OSError("was written by a newer fedridge-flwr: install it")
+    if version != _VERSION:
+        raise OSError(_DAMAGED)
+
+
 def _create(path: Path) -> None:
     """Create an empty ledger, whole or not at all; another may be faster."""
     with tempfile.TemporaryDirectory(prefix=path.name, dir=path.parent) as folder:
         beside = Path(folder) / path.name
         os.close(os.open(beside, os.O_CREAT | os.O_EXCL, 0o600))
-        with contextlib.closing(_opened(beside)) as database:
+        with contextlib.closing(_opened(beside, is_new=True)) as database:
             database.executescript(f"BEGIN; {_SCHEMA}")
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
             database.execute(f"PRAGMA user_version = {_VERSION}")
@@ -337,24 +380,28 @@ def _total_row(total: Total) -> tuple[Any, ...]:
 
 
 def _reason(error: sqlite3.OperationalError) -> str:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_BUSY:
+    """Return what to do; the error's own text may quote what is in the file."""
+    code, name = (
+        getattr(error, f"sqlite_error{each}", "") for each in ("code", "name")
+    )
+    kind = code & 0xFF if isinstance(code, int) else None
+    if kind == sqlite3.SQLITE_BUSY:
         return "is in use by another process: wait for it, or end it"
-    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+    if kind in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return (
-            f"cannot be written ({error}): make room on its disk and run again. What "
+            f"cannot be written ({name}): make room on its disk and run again. What "
             "was acknowledged before is kept"
         )
-    if code == sqlite3.SQLITE_ERROR:  # no such table, no such column
-        return f"{_DAMAGED} ({error})"
-    return f"cannot be read or written ({error})"
+    if kind in (None, sqlite3.SQLITE_ERROR):  # no such table, no text
+        return _DAMAGED
+    return f"cannot be read or written ({name})"
 
 
 def _checksum(*values: Any) -> bytes:
     """Return a hash of values and their types; it finds damage, and no forgery."""
-    digest = hashlib.sha256()
+    told = [(type(v).__name__, len(v)) if isinstance(v, bytes) else v for v in values]
+    digest = hashlib.blake2b(repr(told).encode(), digest_size=32)
     for value in values:
-        content = value if isinstance(value, bytes) else str(value).encode()
-        digest.update(f"{type(value).__name__} {len(content)} ".encode())
-        digest.update(content)
+        if isinstance(value, bytes):
+            digest.update(value)
     return digest.digest()

@@ -51,6 +51,15 @@ class Total:
     roster: bytes = NO_CHECKSUM
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(16))
 
+    @classmethod
+    def merged(cls, stats: Any, roster: bytes) -> Total:
+        """Return a total of moments that were merged one after the other.
+
+        No partial sum has larger variances, so none was rounded by more than the last.
+        """
+        rounded = 2.0 * stats.n_clients * _variances(stats)
+        return cls(stats.n_clients, stats, rounded, roster)
+
     @property
     def hash(self) -> str:
         """A keyed hash of the sum."""
@@ -86,7 +95,7 @@ class Total:
 
     def updated(self, delta: Removable, old: bytes, new: bytes) -> Total:
         """Return the total with new rows of a client, and its new checksum."""
-        return self._changed(self.stats + delta, 0, _xor(old, new))
+        return self._changed(self.stats + delta, 0, xor(old, new))
 
     def _changed(self, found: Any, clients: int, checksum: bytes) -> Total:
         number, rounded = self.n_clients + clients, np.zeros(0)
@@ -102,7 +111,7 @@ class Total:
             number,
             None if found is None else replace(found, n_clients=number),
             rounded,
-            _xor(self.roster, checksum),
+            xor(self.roster, checksum),
         )
 
     def fitted(self, stats: Removable) -> Removable:
@@ -149,5 +158,7 @@ def _variances(stats: Any) -> Array:
     return found
 
 
-def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+def xor(one: bytes, other: bytes) -> bytes:
+    """Return the bits in which two checksums differ."""
+    both = int.from_bytes(one) ^ int.from_bytes(other)
+    return both.to_bytes(len(NO_CHECKSUM))

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
 
 if TYPE_CHECKING:
-    from ..federation.contribution_ledger import Receipt
+    from ..federation.ledger_runs import Receipt
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
@@ -68,20 +67,13 @@ class ClientNames:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._registered: set[str] = set()
-        self._keys: dict[str, str] = {}
 
     def register(self, grid: Any) -> None:
         """Take the names that the SuperNodes of a grid were registered with."""
-        nodes = list(getattr(grid, "get_nodes", tuple)())
-        known = {str(n.node_id): n.name for n in nodes}
+        known = {str(n.node_id): n.name for n in getattr(grid, "get_nodes", tuple)()}
         for client, name in known.items():
             self.tell(client, name)
         self._registered |= {client for client, name in known.items() if name}
-        self._keys = {
-            str(n.node_id): f"key {sha256(n.public_key).hexdigest()[:16]}"
-            for n in nodes
-            if n.public_key
-        }
 
     def tell(self, client: str, name: object) -> None:
         """Take a name if it is one: a short printable line, and not like an id."""
@@ -96,17 +88,23 @@ class ClientNames:
         return self.among([client]).get(client, client)
 
     def lasting(self, client: str) -> str | None:
-        """Return the name that a client was registered with, or stands for its key.
+        """Return the name that a client was registered with.
 
-        It is the same in every run, and known before the client answers.
+        It is the same in every run, and known before the client answers. Its key is no
+        name: without authentication Flower makes a new one whenever a SuperNode starts,
+        and in every simulation.
         """
-        if client in self._registered:
-            return self._names.get(client)
-        return self._keys.get(client)
+        return self._names.get(client) if client in self._registered else None
 
     def in_ledger(self, client: str) -> str:
-        """Return the name of a client in a ledger; its id if it has none that lasts."""
-        return self.lasting(client) or self._names.get(client, client)
+        """Return the name of a client in a ledger; its id if it has none.
+
+        Where nodes are registered by name, what others say of themselves does not
+        count: they could take the place of a site that is away.
+        """
+        if client in self._registered or not self._registered:
+            return self._names.get(client, client)
+        return client
 
     def among(self, clients: Iterable[str]) -> dict[str, str]:
         """Return what those of these clients are called that have a name."""

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from .._checks import must_be
 from ..errors import DataError
-from ..federation.delta_respond import UploadRecord, respond_since
+from ..federation.delta_respond import UploadRecord, check_position, respond_since
 from ..federation.requests import Answer
 from ..federation.respond import Guards, loaded_rows
 
@@ -50,6 +49,7 @@ def answer_since(
                 f"((X, y), position), got {type(found).__name__}."
             )
         rows, position = found
+        check_position(position)  # first: (X, y) is no table X with a position y
         return loaded_rows(rows, request, "what load_new_data returns"), position
 
     record = UploadRecord(_record_file(node_config, folder))
@@ -64,7 +64,7 @@ def _record_file(
     if named is not None:
         # Relative to what? Flower starts apps in a folder of its own choice.
         if not isinstance(named, str) or not Path(named).is_absolute():
-            raise must_be("uploads in the node-config", "an absolute path", named)
+            raise DataError("uploads in the node-config must be an absolute path.")
         folder = named
     if folder is None:
         return None
@@ -87,6 +87,8 @@ def stacked(first: Any, second: Any) -> Any:
 
 def rows_after(rows: tuple[Any, ...], since: int) -> tuple[Any, ...]:
     """Return the rows from a place on."""
+    if since == 0:
+        return rows
     return tuple(
         part
         if part is None

@@ -265,7 +265,7 @@ def test_a_position_that_load_new_data_does_not_know_means_all_rows(site, ledger
 def test_a_position_must_come_back_from_the_record(site, ledger, position):
     rows = (*site.rows(0, 20), None)
     site.load = lambda since: (rows, position)
-    with pytest.raises(DataError, match="position that load_new_data returns"):
+    with pytest.raises(DataError, match="must return rows and a position"):
         site.answer(ask(ledger))
 
 

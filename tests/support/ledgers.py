@@ -45,30 +45,34 @@ def assert_total(found: Any, rows: Iterable[int], form: str = "moments") -> None
 
 def in_another_process(path: Path, change: Callable[[Ledger], object]) -> int:
     """Do something to a ledger in a process of its own; 0 if it went well."""
-    return _forked(lambda: _with_ledger(path, change))
+    return forked(lambda: _with_ledger(path, change))
 
 
 def killed_at(path: Path, change: Callable[[Ledger], object], statement: int) -> int:
     """Do the same, and kill -9 the process before one of its SQL statements."""
 
     def work() -> None:
-        connect = ledger_storage._opened
-
-        def watched(where: Path) -> Any:
-            database, left = connect(where), [statement]
-
-            def count(_: str) -> None:
-                left[0] -= 1
-                if left[0] < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            database.set_trace_callback(count)
-            return database
-
-        ledger_storage._opened = watched
+        watch_statements(statement)
         _with_ledger(path, change)
 
-    return _forked(work)
+    return forked(work)
+
+
+def watch_statements(statement: int) -> None:
+    """Kill this process, a forked one, before one of the SQL statements to come."""
+    connect, left = ledger_storage._opened, [statement]
+
+    def count(_: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched(where: Path, **options: Any) -> Any:
+        database = connect(where, **options)
+        database.set_trace_callback(count)
+        return database
+
+    ledger_storage._opened = watched
 
 
 def _with_ledger(path: Path, change: Callable[[Ledger], object]) -> None:
@@ -76,7 +80,8 @@ def _with_ledger(path: Path, change: Callable[[Ledger], object]) -> None:
         change(ledger)
 
 
-def _forked(work: Callable[[], object]) -> int:
+def forked(work: Callable[[], object]) -> int:
+    """Do something in a copy of this process, and return how that ended."""
     child = os.fork()
     if child == 0:
         try:
