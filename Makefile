@@ -9,7 +9,7 @@ CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
   bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
-  test-families experiments-families \
+  test-families experiments-families test-ledger \
   soak-deployment \
   record-faults audit fuzz poisoning security digits flamby readme docs docs-links wheel clean
 
@@ -21,6 +21,7 @@ help:
 	@echo "make test-deployment   crashes, strangers and restarts in such a deployment"
 	@echo "make test-tables       tables of files, also the large ones of ../shared/data"
 	@echo "make test-families     logistic regression on 581,012 rows, and in a deployment"
+	@echo "make test-ledger       a ledger killed, spoiled and on a full disk, half an hour"
 	@echo "make experiments       the paper's experiments in a reduced size, minutes"
 	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
 	@echo "make experiments-families  logistic regression against tuned FedAvg, half an hour"
@@ -130,6 +131,11 @@ test-tables: $(READY)
 test-families: $(READY)
 	$(BIN)/python -m pytest -m "slow or not slow" tests/whole/test_families_real.py \
 	  tests/deployment/test_families_deployment.py
+
+test-ledger: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s tests/federation/test_contribution_ledger.py \
+	  tests/federation/test_ledger_damage.py tests/flower/test_ledger_fit.py
+	$(BIN)/python -m pytest -m "slow or not slow" tests/deployment/test_living_federation.py
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py \
