@@ -11,7 +11,7 @@ CONSTRAINTS ?= constraints.txt
   bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
   test-families experiments-families \
   soak-deployment \
-  record-faults audit fuzz poisoning security digits readme docs docs-links wheel clean
+  record-faults audit fuzz poisoning security digits flamby readme docs docs-links wheel clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -38,6 +38,7 @@ help:
 	@echo "make test-notebooks    execute them all, and change no file"
 	@echo "make constraints       the newest versions into constraints.txt"
 	@echo "make digits     correct digits on NIST's regressions, for make readme"
+	@echo "make flamby     four hospitals by the protocol of FLamby, for make readme"
 	@echo "make readme     put what was measured into README.md and docs/"
 	@echo "make docs       the documentation as a site, in docs/_build/html"
 	@echo "make docs-links the same, and ask every address outside whether it is there"
@@ -167,6 +168,9 @@ notebooks: $(READY)
 
 test-notebooks: $(READY)
 	$(BIN)/python -m pytest notebooks/
+
+flamby: $(READY)
+	$(BIN)/python tools/flamby_heart.py
 
 digits: $(READY)
 	$(BIN)/python tools/nist_digits.py

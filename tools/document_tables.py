@@ -12,8 +12,10 @@ from typing import Any
 from fedridge_benchmarks.report import Results
 from fedridge_benchmarks.scaling import costs_of, table
 from fedridge_deployment.demo import Demo, demo_table
+from typer.testing import CliRunner
 
 from fedridge_flwr._text import human_bytes, text_table
+from fedridge_flwr.cli.main import app as cli
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = ROOT / "results"
@@ -27,6 +29,10 @@ SHOWN_FILES = (
     "sites/client_app_legacy.py",
     "sites/server_app_legacy.py",
 )
+HOSPITALS = [
+    *("fit", str(ROOT / "examples" / "hospitals"), "--alpha", "0"),
+    *("-f", "bp ~ age + C(sex) + C(smoker) + chol"),
+]
 # What a visitor asks first; all of them are in docs/reference/benchmarks.md.
 SHOWN_RATIOS = (
     "FedAvg with 100 rounds against one FedRidge round, K=20",
@@ -43,6 +49,12 @@ def run_table() -> str | None:
     """Return the table of the last `make run`, if there was one here."""
     file = RUN / "table.md"
     return file.read_text(encoding="utf-8").strip() if file.exists() else None
+
+
+def hospitals() -> str:
+    """Return what `fedridge fit` prints about the made-up hospitals."""
+    printed = CliRunner().invoke(cli, HOSPITALS).stdout
+    return f"```text\n{printed.split('One-shot federated ridge')[0].strip()}\n```"
 
 
 def traffic() -> str | None:
@@ -114,10 +126,10 @@ def families_table() -> str:
 
 
 def verdicts() -> str:
-    """Return the experiments and what came of each, with links from the top."""
+    """Return the experiments and what came of each, with links from docs/."""
     heads, *rows = _rows((EXPERIMENTS / "REPORT.md").read_text("utf-8"))[0]
     folder = EXPERIMENTS.relative_to(ROOT)
-    rows = [[row[0].replace("](", f"]({folder}/"), *row[1:]] for row in rows]
+    rows = [[row[0].replace("](", f"](../{folder}/"), *row[1:]] for row in rows]
     return text_table(heads, rows, len(heads))
 
 

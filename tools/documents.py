@@ -16,11 +16,13 @@ from pathlib import Path
 
 import document_tables as tables
 from document_tables import ROOT, RUN
+from flamby_heart import flamby_table
 from migrations import migration_diff
 
 EXPERIMENTS, DEPLOYED = "simulations/results", "docs/results"
 BENCHMARKS = "benchmarks/results"
 SPOILED = "docs/reference/spoiled-tables.md"
+MEASUREMENTS = "docs/measurements.md"
 HIGH_DIMENSION = "docs/explanation/high-dimension.md"
 
 PAGES = [
@@ -80,10 +82,14 @@ class Place:
 
 PLACES = [
     Place("run", "the last `make run`", "README.md", tables.run_table),
-    Place("families", EXPERIMENTS, "README.md", tables.families_table),
-    Place("verdicts", EXPERIMENTS, "README.md", tables.verdicts),
-    Place("costs", BENCHMARKS, "README.md", lambda: tables.benchmark_table(short=True)),
-    Place("demo", DEPLOYED, "README.md", tables.deployed_demo),
+    Place("hospitals", "examples/hospitals", "README.md", tables.hospitals),
+    Place("families", EXPERIMENTS, MEASUREMENTS, tables.families_table),
+    Place("verdicts", EXPERIMENTS, MEASUREMENTS, tables.verdicts),
+    Place("flamby", DEPLOYED, MEASUREMENTS, flamby_table),
+    Place(
+        "costs", BENCHMARKS, MEASUREMENTS, lambda: tables.benchmark_table(short=True)
+    ),
+    Place("demo", DEPLOYED, MEASUREMENTS, tables.deployed_demo),
     Place("demo", DEPLOYED, "docs/how-to/deployment.md", tables.deployed_demo),
     Place("app", "deployment/sites", "docs/how-to/deployment.md", tables.app_files),
     Place(

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 
-from .._text import human_bytes, text_table
+from .._text import counted, human_bytes, text_table
 from ..features import FeatureMap
 from ..federation.report import FitReport
 from ..flower import FedRidge
@@ -27,6 +27,7 @@ from .task import ClientRows, largest_curvature
 LOCAL_EPOCHS = 5
 PROXIMAL_MU = 0.01
 _TIMEOUT = 600.0
+_SHOWN = 12
 
 
 @dataclass
@@ -39,8 +40,7 @@ class Run:
     bytes_up: int
     bytes_down: int
     seconds: float
-    mse_by_round: list[float]
-    bytes_by_round: list[int]
+    by_round: list[RidgeModel]
 
 
 def warm_up(grid: Grid) -> None:
@@ -52,15 +52,13 @@ def warm_up(grid: Grid) -> None:
         pass
 
 
-def run_oneshot(strategy: FedRidge, grid: Grid, rows: ClientRows) -> Run:
+def run_oneshot(strategy: FedRidge, grid: Grid) -> Run:
     """Run the one round, or the rounds of a refinement."""
     counting, began = CountingGrid(grid), time.perf_counter()
     strategy.start(counting, timeout=_TIMEOUT)
     seconds = time.perf_counter() - began
-    mse = [test_error(strategy.model_, rows)]
-    up, down = counting.bytes_up, counting.bytes_down
-    what = _what_it_was(strategy.report_)
-    return Run(*what, strategy.model_, up, down, seconds, mse, [up + down])
+    up, down, model = counting.bytes_up, counting.bytes_down, strategy.model_
+    return Run(*_what_it_was(strategy.report_), model, up, down, seconds, [model])
 
 
 def _what_it_was(report: FitReport) -> tuple[str, int]:
@@ -81,21 +79,17 @@ def run_iterative(
     mu = PROXIMAL_MU if name == "FedProx" else 0.0
     curvature = largest_curvature(settings, n_clients) + penalty + mu
     counting = CountingGrid(grid)
-    trace: list[float] = []
-    spent: list[int] = []
+    models: list[RidgeModel] = []
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-        mse = test_error(model_from_arrays(decode_arrays(arrays)), rows)
-        if server_round > 0:
-            trace.append(mse)
-            spent.append(counting.bytes_up + counting.bytes_down)
-        return MetricRecord({"test-mse": mse})
+        models.append(model_from_arrays(decode_arrays(arrays)))
+        return MetricRecord({"test-mse": test_error(models[-1], rows)})
 
     targets, rounds = rows.y.shape[1:], settings.compare_rounds
     coef, intercept = np.zeros((*targets, rows.X.shape[1])), np.zeros(targets or (1,))
     step = {"learning-rate": 1.0 / curvature, "local-epochs": LOCAL_EPOCHS}
     began = time.perf_counter()
-    result = _strategy(name, n_clients).start(
+    _strategy(name, n_clients).start(
         grid=counting,
         initial_arrays=array_record({"coef": coef, "intercept": intercept}),
         num_rounds=rounds,
@@ -104,9 +98,8 @@ def run_iterative(
         evaluate_fn=evaluate,
     )
     seconds = time.perf_counter() - began
-    model = model_from_arrays(decode_arrays(result.arrays))
     up, down = counting.bytes_up, counting.bytes_down
-    return Run(name, rounds, model, up, down, seconds, trace, spent)
+    return Run(name, rounds, models[-1], up, down, seconds, models[1:])
 
 
 def _strategy(name: str, n_clients: int) -> Strategy:
@@ -134,8 +127,7 @@ def pooled_ridge(
         feature_map=feature_map,
         n_features_in=rows.X.shape[1],
     )
-    mse = test_error(model, rows)
-    return Run("Pooled ridge (scikit-learn)", 0, model, 0, 0, seconds, [mse], [0])
+    return Run("Pooled ridge (scikit-learn)", 0, model, 0, 0, seconds, [model])
 
 
 def test_error(model: RidgeModel, rows: ClientRows) -> float:
@@ -165,55 +157,73 @@ def _line(run: Run, rows: ClientRows, pooled: Any) -> list[str]:
     if len(rows.X_test):
         found = run.model.evaluate(rows.X_test, rows.y_test)
         tested = [f"{found.mse:.6g}", f"{found.r2:.5f}"]
-    apart = np.linalg.norm(run.model.coef_ - pooled) / (np.linalg.norm(pooled) or 1.0)
     # Without rounds it is the pooled ridge itself.
-    cost = [str(run.rounds), f"{apart:.1e}"] if run.rounds else ["-", "0"]
+    cost = ["-", "0"]
+    if run.rounds:
+        cost = [str(run.rounds), f"{_distance(run.model, pooled):.1e}"]
     sizes = [
         human_bytes(n) if run.rounds else "-" for n in (run.bytes_up, run.bytes_down)
     ]
     return [run.method, cost[0], *tested, cost[1], *sizes, f"{run.seconds:.2f}"]
 
 
-def draw_comparison(runs: list[Run], title: str, path: Path) -> None:
-    """Draw test error against rounds and against bytes, both axes logarithmic."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+def _distance(model: RidgeModel, pooled: Any) -> float:
+    """Return how far coefficients are from the pooled ones, relative to these."""
+    norm = np.linalg.norm(pooled) or 1.0
+    return float(np.linalg.norm(model.coef_ - pooled) / norm)
 
-    figure = Figure(figsize=(9.5, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    looks: dict[str, Any] = {
-        "FedAvg": {"color": "#1f77b4"},
-        "FedProx": {"color": "#d95f02", "ls": (0, (4, 2))},
-    }
-    *methods, pooled = runs
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
+
+def draw_comparison(runs: list[Run], rows: ClientRows, title: str, path: Path) -> None:
+    """Draw the test error against rounds, and the coefficients at the end."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.5, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for axis in (left, right):
-        level = pooled.mse_by_round[-1]
-        axis.axhline(level, color="0.4", lw=1, ls=":", label=pooled.method)
-        axis.set(xscale="log", yscale="log")
         axis.grid(visible=True, which="major", color="0.92")
-        axis.yaxis.set_major_formatter(plain)
-        axis.yaxis.set_minor_formatter(plain)
         axis.spines[["top", "right"]].set_visible(False)
-    for run in methods:
-        rounds = np.arange(1, len(run.mse_by_round) + 1)
-        for axis, cost in ((left, rounds), (right, run.bytes_by_round)):
-            if run.method in looks:
-                look = {**looks[run.method], "label": run.method}
-                axis.plot(cost, run.mse_by_round, lw=2, **look)
-                continue
-            cost = [run.rounds] if axis is left else cost
-            axis.plot(cost, run.mse_by_round, "*", ms=15, color="#2ca02c", zorder=3)
-            label = "One-Shot" if run.rounds == 1 else run.method
-            place: Any = {"xytext": (8, 8), "textcoords": "offset points"}
-            star = (cost[0], run.mse_by_round[0])
-            axis.annotate(label, star, **place, color="#2ca02c")
-    left.set(xlabel="rounds", ylabel="test MSE")
-    left.xaxis.set_major_formatter(plain)
-    right.set_xlabel("bytes, both ways, all clients")
-    right.xaxis.set_major_formatter(FuncFormatter(lambda size, _: human_bytes(size)))
-    left.legend(frameon=False)
+    _draw_errors(left, runs, rows)
+    _draw_coefficients(right, runs)
+    figure.legend(loc="outside lower center", ncols=len(runs), frameon=False)
     figure.suptitle(title)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     log.info("wrote %s", path)
+
+
+def _draw_errors(axis: Any, runs: list[Run], rows: ClientRows) -> None:
+    *methods, pooled = runs
+    axis.axhline(test_error(pooled.model, rows), color="0.4", lw=1, ls=":")
+    for run in methods:
+        errors = [test_error(model, rows) for model in run.by_round]
+        rounds = range(1, len(errors) + 1) if len(errors) > 1 else [run.rounds]
+        axis.plot(rounds, errors, **_look(run, "-" if len(errors) > 1 else ""))
+    axis.set(xscale="log", yscale="log", xlabel="rounds", ylabel="test MSE")
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.yaxis.set_minor_formatter(lambda value, _: f"{value:g}")
+
+
+def _draw_coefficients(axis: Any, runs: list[Run]) -> None:
+    *methods, pooled = runs
+    best = np.atleast_2d(pooled.model.coef_)[0]
+    shown = np.sort(np.argsort(-abs(best))[:_SHOWN])
+    places = np.arange(len(shown))
+    axis.bar(places, best[shown], color="0.85", label=pooled.method)
+    for run in methods:
+        coef = np.atleast_2d(run.model.coef_)[0]
+        label = f"{run.method}, {counted(run.rounds, 'round')}"
+        axis.plot(places, coef[shown], **_look(run, ""), label=label)
+    names = getattr(methods[0].model, "feature_names_in_", 1 + np.arange(len(best)))
+    axis.set_xticks(places, [str(names[k]) for k in shown])
+    axis.set(xlabel="feature", ylabel="coefficient")
+
+
+def _look(run: Run, line: str) -> dict[str, Any]:
+    """Return how a method is drawn in both panels."""
+    if run.method == "FedAvg":
+        return {"color": "#1f77b4", "marker": "" if line else "o", "ls": line}
+    if run.method == "FedProx":
+        line = line and "--"
+        return {"color": "#d95f02", "marker": "" if line else "x", "ls": line}
+    return {"color": "#2ca02c", "marker": "*", "ls": "", "ms": 13, "zorder": 3}

@@ -40,7 +40,7 @@ def main(grid: Grid, context: Context) -> None:
         feature_names=feature_names(settings),
         unnamed="accept",  # every client loads the same data set, as arrays
     )
-    runs = [comparison.run_oneshot(strategy, grid, rows)]
+    runs = [comparison.run_oneshot(strategy, grid)]
     # Whatever alpha was chosen, the others are held against the same problem.
     settings = replace(settings, alpha=strategy.model_.alpha_)
     if settings.compare_rounds:
@@ -59,7 +59,7 @@ def main(grid: Grid, context: Context) -> None:
         parts.insert(1, f"Privacy\n{report.privacy}")
     print("\n" + "\n\n".join(parts) + "\n", flush=True)
     if settings.output_dir:
-        _write(settings, strategy, runs, f"{table}\n\n{facts}\n")
+        _write(settings, strategy, runs, rows, f"{table}\n\n{facts}\n")
 
 
 def _facts(settings: AppSettings, n_clients: int, rows: ClientRows) -> str:
@@ -81,16 +81,20 @@ def _facts(settings: AppSettings, n_clients: int, rows: ClientRows) -> str:
 
 
 def _write(
-    settings: AppSettings, strategy: FedRidge, runs: list[comparison.Run], table: str
+    settings: AppSettings,
+    strategy: FedRidge,
+    runs: list[comparison.Run],
+    rows: ClientRows,
+    table: str,
 ) -> None:
     folder = Path(settings.output_dir)
     title = f"{settings.dataset}, {len(strategy.report_.participants)} clients"
     write_run(folder, strategy, title=title, data=settings.dataset)
     if settings.candidates() is not None:
         strategy.selection_.draw(folder / "alpha.png")
-    if settings.compare_rounds and runs[0].mse_by_round[0] > 0:
+    if settings.compare_rounds and len(rows.X_test):
         title = f"{settings.dataset}: one round against {settings.compare_rounds}"
-        comparison.draw_comparison(runs, title, folder / "comparison.png")
+        comparison.draw_comparison(runs, rows, title, folder / "comparison.png")
     # Written last: if the table is there, so is everything else.
     (folder / "table.md").write_text(table, encoding="utf-8")
     log.info("wrote model.json, report.json, report.html and table.md to %s", folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._checks import as_number
 from .._types import Array
-from ..errors import DataError, FedRidgeError
+from ..errors import DataError, FedRidgeError, StatisticsError
 from .table_values import level_of
 
 MOST_CLASSES = 1_000
@@ -56,7 +57,7 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     (('-1', '9', '10'), ('10', '9', 'x'))
     """
     found = list(labels)
-    return tuple(sorted(found, key=int) if _are_whole(found) else sorted(found))
+    return tuple(sorted(found, key=int) if are_whole(found) else sorted(found))
 
 
 def natural_labels(labels: Sequence[str]) -> NDArray[Any]:
@@ -69,7 +70,7 @@ def natural_labels(labels: Sequence[str]) -> NDArray[Any]:
     """
     if all(label in _TRUTH for label in labels):
         return np.array([label == "true" for label in labels])
-    return np.array([int(x) for x in labels] if _are_whole(labels) else labels)
+    return np.array([int(x) for x in labels] if are_whole(labels) else labels)
 
 
 def label_numbers(labels: Sequence[str]) -> Array:
@@ -170,13 +171,13 @@ def encode_labels(y: Any) -> tuple[tuple[str, ...], NDArray[np.intp]]:
         raise DataError(
             f"y must have labels of classes, which are {_KINDS} of at most "
             f"{LONGEST_LABEL} printable characters. To predict numbers, leave out "
-            "classes= on the server."
+            "classes= or family= on the server."
         ) from None
     labels = sorted_labels(set(texts))
     if len(labels) > MOST_CLASSES:
         raise DataError(
             f"y has {len(labels)} different labels, at most {MOST_CLASSES} are "
-            "allowed. To predict numbers, leave out classes= on the server."
+            "allowed. To predict numbers, leave out classes= or family= on the server."
         )
     place = {label: k for k, label in enumerate(labels)}
     return labels, np.array([place[text] for text in texts], dtype=np.intp)[inverse]
@@ -195,6 +196,79 @@ def codes_among(
     place = {label: k for k, label in enumerate(classes)}
     places = np.array([place.get(label, -1) for label in labels], dtype=np.intp)
     return places[codes]
+
+
+def outcome_codes(
+    y: Any, classes: Sequence[str] | None = None
+) -> tuple[tuple[str, ...], Array]:
+    """Return the labels of yes/no outcomes, and of every row the place of its own.
+
+    True and False count as 1 and 0, so that sites may have either. With `classes`, the
+    places are among those.
+
+    Examples
+    --------
+    >>> outcome_codes([True, False, True])
+    (('0', '1'), array([1., 0., 1.]))
+    """
+    column = _column(y)
+    if column.dtype.kind in "bO":
+        column = np.array(
+            [int(x) if isinstance(x, bool) else x for x in column.tolist()],
+            dtype=object,
+        )
+    labels, codes = encode_labels(column)
+    if classes is not None:
+        codes = codes_among(classes, labels, codes)
+        labels = tuple(classes)
+    if (codes < 0).any():
+        raise DataError("y has other labels than the server knows of this client.")
+    return labels, codes.astype(np.float64)
+
+
+def join_labels(parts: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return the labels of all clients in order; zeros alone are of the labels 0 and 1.
+
+    Examples
+    --------
+    >>> join_labels([("a", "c"), ("b", "c")]), join_labels([("1",)])
+    (('a', 'b', 'c'), ('0', '1'))
+    """
+    found = {label for part in parts for label in part}
+    return sorted_labels(found | {"0", "1"} if found <= {"0", "1"} else found)
+
+
+def write_labels(labels: Sequence[str]) -> str:
+    """Return labels as text that travels."""
+    return json.dumps(list(labels), ensure_ascii=False)
+
+
+def read_labels(text: object) -> tuple[str, ...]:
+    """Return the labels in a text of which nothing is trusted.
+
+    Examples
+    --------
+    >>> read_labels('["no", "yes"]')
+    ('no', 'yes')
+    >>> read_labels('["yes", "no"]')
+    Traceback (most recent call last):
+    fedridge_flwr.errors.StatisticsError: the labels are not a sorted list of texts.
+    """
+    bad = StatisticsError("the labels are not a sorted list of texts.")
+    most = MOST_CLASSES * (6 * LONGEST_LABEL + 4)
+    if not isinstance(text, str) or len(text) > most:
+        raise bad
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise bad from None
+    if not isinstance(found, list) or not 0 < len(found) <= MOST_CLASSES:
+        raise bad
+    if not all(type(label) is str for label in found) or not are_canonical(found):
+        raise bad
+    if sorted_labels(set(found)) != tuple(found):
+        raise bad
+    return tuple(found)
 
 
 def one_vs_rest(codes: NDArray[Any], n_classes: int) -> NDArray[np.int8]:
@@ -229,7 +303,8 @@ def target_labels(classes: Sequence[str]) -> tuple[str, ...]:
     return tuple(classes[1:] if len(classes) == 2 else classes)
 
 
-def _are_whole(labels: Iterable[str]) -> bool:
+def are_whole(labels: Iterable[str]) -> bool:
+    """Whether labels are whole numbers."""
     return all(_WHOLE.fullmatch(label) for label in labels)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._text import counted, human_bytes
 from .._types import Array
-from ..data.outcome_labels import MOST_LABELS, Label, are_texts
+from ..data.labels import are_whole
 from ..errors import (
     DataError,
     FedRidgeError,
@@ -47,6 +47,7 @@ from .round import Fit, FitResult, Round
 from .settings import FAMILY_ROUNDS, FitSettings, is_auto
 
 TOL = 1e-10
+_MOST_LABELS = 100
 """Expected relative change of the deviance at which the rounds end."""
 
 
@@ -127,10 +128,10 @@ class _Maximising:
     def _take_outcomes(self, outcomes: Outcomes) -> None:
         """Bring the first answers into the columns that all agree on."""
         self.labels, self.has_offset = outcomes.labels, outcomes.has_offset
-        if len(self.labels) > MOST_LABELS:
+        if len(self.labels) > _MOST_LABELS:
             raise DataError(
                 f"y has {len(self.labels)} different values over all clients, more "
-                f"than {MOST_LABELS}: these are no classes. Use "
+                f"than {_MOST_LABELS}: these are no classes. Use "
                 'family="gaussian" for numbers.'
             )
         answers = self._gathered.answers
@@ -140,7 +141,7 @@ class _Maximising:
             if coded is not None:
                 self.members[client], self._sums[client] = coded, part.sums
                 continue
-            answers.reject(client, _label_reason(part.labels, outcomes.texts))
+            answers.reject(client, _label_reason(part.labels, outcomes.whole))
 
     # ---- what to fit --------------------------------------------------------------
 
@@ -431,10 +432,10 @@ class _Maximising:
         )
 
 
-def _label_reason(own: tuple[Label, ...], texts: bool) -> str:
+def _label_reason(own: tuple[str, ...], whole: bool) -> str:
     """Return why the labels of a client do not fit; they are its data, so no label."""
-    if are_texts(own) != texts:
-        kinds = ("numbers", "texts") if texts else ("texts", "numbers")
+    if are_whole(own) != whole:
+        kinds = ("text", "numbers") if whole else ("numbers", "text")
         return "its labels are {}, those of most others {}".format(*kinds)
     return f"has {counted(len(own), 'label')}, not only the two that most clients have"
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from .._types import Array
+from ..data.labels import outcome_codes
 from ..data.local_table import RawRows, RowOrigin
 from ..data.names import Names
-from ..data.outcome_labels import codes_of, labels_of
 from ..data.rows import Rows, check_rows
 from ..data.tables import as_table
 from ..errors import DataError, ProtocolError
@@ -44,9 +44,9 @@ def family_answer(
     X, y, weight = raw
     family, first = FAMILIES[request.family], request.task == AskOutcome.task
     if family.name == "binomial":
-        labels = labels_of(y) if first else request.labels
-        loaded = _with_classes(X, codes_of(y, labels), weight, y)
-        origin = _with_levels(origin, codes_of(y, labels), loaded)
+        labels, codes = outcome_codes(y, None if first else request.labels)
+        loaded = _with_classes(X, codes, weight, y)
+        origin = _with_levels(origin, codes, loaded)
     else:
         labels, loaded = (), check_rows(X, y, weight)
         if loaded.n_targets != 1:

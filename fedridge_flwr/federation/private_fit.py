@@ -1,5 +1,6 @@
 """Private fits: noisy sums only, in one round or refined over several."""
 
+import math
 import secrets
 import warnings
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from ..errors import PrivacyError, PrivacyWarning, ProtocolError
 from ..privacy.clipping import LENGTH
 from ..privacy.curator import ReleaseRequest
 from ..privacy.estimators import choose_alpha, mostly_noise
+from ..privacy.experimental.curvature import SEEN
 from ..privacy.experimental.refinement import ResidualRefinement, first_clip
 from ..privacy.intervals import INCLUDED, reason_to_withhold
 from ..privacy.mechanism import DifferentialPrivacy
@@ -32,7 +34,7 @@ from ..privacy.release import ReleaseQuestion
 from ..regression.alpha_grid import check_alphas
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
-from .aggregate import Aggregate
+from .aggregate import Aggregate, Answers
 from .gather import Gathered, gather
 from .requests import AskRelease
 from .round import Fit, FitResult, Round
@@ -95,6 +97,7 @@ def private_refinement(settings: FitSettings) -> Fit:
     refinement = ResidualRefinement(
         first.bounds, settings.alpha, clip, privacy.expected_r2
     )
+    shares = _row_shares(gathered.answers)
     going, number, ended = refinement.update(first), 1, ""
     dropped: dict[str, str] = {}
     absent: dict[str, str] = {}
@@ -111,7 +114,8 @@ def private_refinement(settings: FitSettings) -> Fit:
             total = answers.result()
             answered += len(answers.participants)
             if total is not None:
-                going = going and refinement.update(_with_noise(total))
+                share = sum(shares[client] for client in answers.participants)
+                going = going and refinement.update(_with_noise(total), share)
             for client, reason in answers.failures.items():
                 dropped.setdefault(client, f"{where}: {reason}")
             for client in wave:
@@ -145,6 +149,27 @@ def private_refinement(settings: FitSettings) -> Fit:
     return FitResult(
         model, gathered, first, absent={**absent, **dropped}, privacy=report
     )
+
+
+def _row_shares(answers: Answers) -> dict[str, float]:
+    """Return which part of all rows each client has, by the noisy counts of round 1.
+
+    All have the same as far as counts are not kept, or differ no more than their noise
+    does: the clients of a wave stand for as many rows as they have.
+    """
+    clients = answers.participants
+    sizes = np.ones(len(clients))
+    parts = [answers.parts[client] for client in clients if client in answers.parts]
+    if len(parts) == len(clients) > 1:
+        counts = np.array([part.count for part in parts])
+        noise = parts[0].deviation("count") / LENGTH**2
+        by_chance = noise**2 * (1.0 + SEEN * math.sqrt(2.0 / (len(parts) - 1)))
+        mean, spread = counts.mean(), counts.var(ddof=1)
+        if mean > 0 and spread > by_chance:
+            known = 1.0 - noise**2 / spread
+            sizes = np.maximum(1.0 + known * (counts / mean - 1.0), 0.01)
+    shares = (sizes / sizes.sum()).tolist()
+    return dict(zip(clients, shares, strict=True))
 
 
 def _waves(

@@ -13,7 +13,6 @@ from .._types import Array
 from ..data.coding import Coding
 from ..data.formula import TableFormula
 from ..data.names import Columns
-from ..data.outcome_labels import Label
 from ..data.schema import Schema
 from ..features import FeatureMap
 from ..privacy.curator import ReleaseRequest
@@ -188,7 +187,7 @@ class AskWorking(Request):
     """
 
     family: str
-    labels: tuple[Label, ...]
+    labels: tuple[str, ...]
     points: Points
 
     task: ClassVar[str] = "working"
@@ -199,7 +198,7 @@ class AskCounts(Request):
     """Counts of the evaluation rows in bins of what a family's model predicts."""
 
     family: str
-    labels: tuple[Label, ...]
+    labels: tuple[str, ...]
     points: Points
 
     task: ClassVar[str] = "counts"

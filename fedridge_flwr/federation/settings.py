@@ -204,6 +204,7 @@ class FitSettings:
             "keeps_parts": excludes
             or secure
             or iterates
+            or (self.privacy is not None and self.privacy.waves > 1)
             or choice in ("clients", "server")
             or kind.startswith("CR"),
             "asks_residuals": kind.startswith("HC"),
@@ -294,8 +295,9 @@ def check_secure_settings(settings: FitSettings) -> None:
     reasons = {
         'privacy with another trust than "secagg", by which every client adds its part '
         "of the noise": privacy is not None and privacy.trust != "secagg",
-        'several private rounds, or estimator="moments"': privacy is not None
-        and privacy.uses_residuals,
+        "several private rounds, each of which would be a secure sum of its own, and "
+        'clients take part in one per run, or "moments": use trust="server", which has '
+        "the same noise, or one round": privacy is not None and privacy.uses_residuals,
         "neighbours of a client that are not all others, since each must count who "
         "adds noise": private and settings.secure.neighbours is not None,
         f'cv="{cv}" compares single clients: use cv="gcv", which needs the total '
@@ -441,7 +443,9 @@ def check_private_settings(settings: FitSettings) -> None:
         )
     if privacy.uses_residuals and settings.alphas is not None:
         raise PrivacyError(
-            'alpha cannot be chosen with more than one private round, or "moments".'
+            'alpha cannot be chosen with more than one private round, or "moments": the '
+            "questions to the clients depend on it. Give one alpha; beyond it, coefficients are "
+            "shrunk as far as the noise demands."
         )
 
 

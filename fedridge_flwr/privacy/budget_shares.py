@@ -18,7 +18,7 @@ _DEFAULT = {1: {"gram": 0.5, "moment": 0.5}, 2: {"gram": 0.35, "moment": 0.65}}
 
 # In refinement, by the number of `rules`. Count and trace are single numbers, and
 # public bounds tell most of the trace.
-_SINGLE = {1: {"count": 0.01, "trace": 0.01}, 2: {"count": 0.02, "trace": 0.005}}
+_SINGLE = {1: {"count": 0.01, "trace": 0.01}, 2: {"count": 0.01, "trace": 0.0025}}
 
 
 def replacement(shares: Mapping[str, float], n_targets: int) -> float:
@@ -109,7 +109,7 @@ def refinement_shares(
     >>> sum(sum(refinement_shares(5, t, 1.0).values()) for t in range(1, 6))
     1.0
     """
-    known = 0.2 if epsilon >= 1.0 or rules == 1 else 0.05
+    known = 0.2 if epsilon >= 1.0 or rules == 1 else 0.01
     first = {**_SINGLE[rules], "gram": known / math.sqrt(rounds + 1)}
     residual = {"residual": (1.0 - math.fsum(first.values())) / rounds}
     return residual if server_round > 1 else first | residual

@@ -94,8 +94,8 @@ class DifferentialPrivacy:
     expected_r2 : float
         With several rounds, how much of the target's variance the features explain, as
         far as is known beforehand: the prior of the estimate. Where 1.0 turns out to
-        be wrong, because they explain nothing, the error is about 14, 7 and 3% above
-        predicting zero at epsilon 0.1, 0.5 and 1; with 0.6 it is 6, 3 and 2%.
+        be wrong, because they explain nothing, the error is about 14, 7 and 4% above
+        predicting zero at epsilon 0.1, 0.5 and 1; with 0.6 it is 7, 3 and 2%.
     rules : {2, 1}
         How clients make a release. 1 is version 0.1.0, whose clients refuse any other:
         rows are shortened without the constant of the intercept, which biases it where
@@ -375,8 +375,9 @@ class DifferentialPrivacy:
         ``σ sqrt(K) (d + 1) sqrt([(By/τ)² r²/p_h + d r⁴/(2 p_G)] / lost)``, with r the
         bound on a row over its typical length: the squared error that noise in G and h
         makes is then `lost` of the explained variance τ², to first order and on
-        average; one more than d, because a few directions scatter more. With 0.1, at most 0.2 were lost in nine of ten
-        simulations with 5 to 50 features of equal variance.
+        average; one more than d, because a few directions scatter more. With
+        0.1, at most 0.2 were lost in nine of ten simulations with 5 to 50 features of
+        equal variance.
 
         Parameters
         ----------

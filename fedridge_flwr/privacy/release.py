@@ -225,7 +225,10 @@ def check_question(
         raise PrivacyError("the noise is too large to be drawn: raise epsilon.")
     if "residual" in layout.sizes:
         if rows.n_targets != 1:
-            raise PrivacyError("residual refinement supports one target only.")
+            raise PrivacyError(
+                "residual refinement supports one target only: fit each by itself, "
+                "with a part of the budget."
+            )
         coef = _coefficients(question, bounds)
         finite = coef.shape == (bounds.width,) and bool(np.isfinite(coef).all())
         if not finite or not 0 < question.clip < np.inf:

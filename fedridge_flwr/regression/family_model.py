@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from .._text import counted
 from .._types import Array
-from ..data.outcome_labels import Label, codes_of, labels_array
+from ..data.labels import natural_labels, outcome_codes
 from ..data.rows import check_rows
 from ..errors import DataError, FedRidgeError
 from .families import FAMILIES, check_counts
@@ -90,7 +90,7 @@ class FamilyModel(RidgeModel):
         self,
         *,
         family: str,
-        labels: tuple[Label, ...] = (),
+        labels: tuple[str, ...] = (),
         deviance: float | Array = np.nan,
         null_deviance: float | Array = np.nan,
         log_likelihood: float | None = None,
@@ -111,7 +111,7 @@ class FamilyModel(RidgeModel):
         """Labels of the classes, sorted."""
         if not self.labels:
             raise AttributeError(f"a model of family {self.family} has no classes_.")
-        return labels_array(self.labels)
+        return natural_labels(self.labels)
 
     @property
     def d2_(self) -> float:
@@ -199,14 +199,15 @@ class FamilyModel(RidgeModel):
             D² is the part of the deviance of the mean of y that the model explains;
             accuracy the part of the rows whose label is predicted, NaN for counts.
         """
-        codes = codes_of(y, self.labels) if self.labels else np.asarray(y, float)
+        counts = not self.labels
+        codes = np.asarray(y, float) if counts else outcome_codes(y, self.labels)[1]
         eta = self.decision_function(X, offset)
         rows = check_rows(np.zeros((len(eta), 1)), codes, sample_weight)
         own = np.ones(rows.n_rows) if rows.weight is None else rows.weight
         if not own.any():
             raise DataError("there are no rows with weight to evaluate on.")
         family, accuracy = FAMILIES[self.family], np.nan
-        if not self.labels:
+        if counts:
             check_counts(codes)
             columns, eta = codes[:, None], eta[:, None]
         elif eta.ndim == 1:

@@ -21,8 +21,8 @@ from .._checks import (
 from .._files import read_file, strict_json
 from .._types import Array
 from ..data.coding import Coding
+from ..data.labels import read_labels
 from ..data.names import Names
-from ..data.outcome_labels import read_labels
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..statistics.encoding import STATISTICS

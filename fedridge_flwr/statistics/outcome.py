@@ -17,14 +17,8 @@ from numpy.typing import NDArray
 
 from .._checks import check_numbers
 from .._types import Array
+from ..data.labels import are_whole, join_labels, read_labels, write_labels
 from ..data.names import Columns
-from ..data.outcome_labels import (
-    Label,
-    are_texts,
-    join_labels,
-    read_labels,
-    write_labels,
-)
 from ..data.rows import Rows
 from ..data.schema import HasSchema, Schema
 from ..errors import StatisticsError
@@ -67,7 +61,7 @@ class OutcomeStatistics(HasSchema):
     """
 
     stats: SufficientStatistics
-    labels: tuple[Label, ...]
+    labels: tuple[str, ...]
     has_offset: bool
     sums: Array
     schema: Schema
@@ -77,7 +71,7 @@ class OutcomeStatistics(HasSchema):
 
     @classmethod
     def of_classes(
-        cls, rows: Rows, labels: tuple[Label, ...], offset: Array | None = None
+        cls, rows: Rows, labels: tuple[str, ...], offset: Array | None = None
     ) -> OutcomeStatistics:
         """Return the statistics of rows whose y is a place among the labels."""
         codes = outcome_column(rows)
@@ -97,7 +91,7 @@ class OutcomeStatistics(HasSchema):
         cls,
         rows: Rows,
         columns: Array,
-        labels: tuple[Label, ...],
+        labels: tuple[str, ...],
         offset: Array | None,
         sums: Array,
     ) -> OutcomeStatistics:
@@ -114,7 +108,7 @@ class OutcomeStatistics(HasSchema):
 
     # ---- what all agree on --------------------------------------------------------
 
-    def coded(self, labels: Sequence[Label], has_offset: bool) -> SufficientStatistics:
+    def coded(self, labels: Sequence[str], has_offset: bool) -> SufficientStatistics:
         """Return the statistics of [X, a column per label, offset], zeros if absent.
 
         Of two labels only the second has a column.
@@ -276,19 +270,19 @@ class Outcomes(HasSchema):
         return self
 
     @property
-    def texts(self) -> bool:
-        """Whether the labels of most clients are texts, and not numbers."""
-        return 2 * sum(are_texts(part.labels) for part in self.parts) > len(self.parts)
+    def whole(self) -> bool:
+        """Whether the labels of most clients are whole numbers."""
+        return 2 * sum(are_whole(part.labels) for part in self.parts) >= len(self.parts)
 
     @property
-    def labels(self) -> tuple[Label, ...]:
+    def labels(self) -> tuple[str, ...]:
         """The labels that are fitted, empty for counts.
 
         Two, where most clients have no others: one client that misspells a label must
         not make three classes of two for everybody. Otherwise those of all clients,
-        texts or numbers as most have them.
+        text or whole numbers as most have them.
         """
-        found = [p.labels for p in self.parts if are_texts(p.labels) == self.texts]
+        found = [p.labels for p in self.parts if are_whole(p.labels) == self.whole]
         if not any(found):
             return ()
         pairs = Counter(labels for labels in found if len(labels) == 2)
@@ -316,7 +310,7 @@ def outcome_column(rows: Rows) -> Array:
     return np.concatenate([np.zeros(0), *blocks])
 
 
-def _read_text(told: NDArray[Any]) -> tuple[Label, ...]:
+def _read_text(told: NDArray[Any]) -> tuple[str, ...]:
     if told.dtype != np.uint8 or told.ndim != 1:
         raise StatisticsError("the labels are not a text.")
     try:

@@ -87,7 +87,8 @@ def style(method: Method) -> dict[str, Any]:
     if method.name == "Clipped DP-FedAvg":
         look |= {"marker": "s", "ms": 6}
     if method.trust == "server":
-        look |= {"color": "#56B4E9"}
+        one_shot = method.name == "Private One-Shot"
+        look |= {"color": "#56B4E9"} if one_shot else {"ls": ":", "mfc": "white"}
     if method.trust == "secagg":
         look |= {"color": "#999999", "marker": "P", "ms": 7}
     if method.estimator == "ridge_floor":

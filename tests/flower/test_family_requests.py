@@ -198,7 +198,7 @@ def test_a_policy_declines_coefficients_that_single_out_a_row() -> None:
     def ask(slope: float) -> Any:
         coef, one = np.array([[slope]]), np.ones(1, dtype=np.int64)
         points = Points(coef, np.zeros(1), one, np.array([20.0]))
-        request = AskWorking("binomial", (0.0, 1.0), points)
+        request = AskWorking("binomial", ("0", "1"), points)
         return respond(request, lambda: (X, y, None), guards)
 
     assert ask(0.1).kind == "working"

@@ -20,7 +20,7 @@ from ..._files import strict_json
 from ..._types import Array
 from ...data.coding import Coding
 from ...data.formula import TableFormula
-from ...data.outcome_labels import Label, read_labels, write_labels
+from ...data.labels import read_labels, write_labels
 from ...errors import PrivacyError, ProtocolError, StatisticsError
 from ...features import FeatureMap
 from ...federation.requests import (
@@ -375,7 +375,7 @@ def _read_family(
     if asked is None:
         raise ProtocolError(_UNSUPPORTED)
     points = Points.from_arrays(arrays)
-    labels: tuple[Label, ...] = ()
+    labels: tuple[str, ...] = ()
     try:
         if family == "binomial":
             labels = read_labels(config.get(_LABELS))

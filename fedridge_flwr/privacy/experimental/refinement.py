@@ -33,7 +33,7 @@ _TARGET_FILLS = 1.0 / 3.0
 # Variance of the relative error of the assumed curvature (0.45 squared): the part that
 # an answer shows, and the part in flat directions that hides in the noise.
 _SEEN_DOUBT = 0.2
-_HIDDEN_DOUBT = 0.5
+_HIDDEN_DOUBT = 1.0
 # A fully clipped answer departs from linearity by about 17% on its own, an unclipped
 # one not at all: variance 0.03 times the clipped fraction squared.
 _NONLINEARITY = 0.03
@@ -95,8 +95,7 @@ class ResidualRefinement:
         self._scale = Scale(math.log(self._most))
         self._history: list[_Round] = []
         self._error = self._unexplained = math.inf
-        self._per_client = self._square = 0.0
-        self._n_clients = 0
+        self._count = self._square = 0.0
 
     @property
     def coef(self) -> Array:
@@ -111,10 +110,10 @@ class ResidualRefinement:
     @property
     def blind(self) -> bool:
         """Whether the first answer was all noise, so that coefficients stay 0."""
-        return self._per_client == 0.0
+        return self._count == 0.0
 
-    def update(self, answer: PrivateStatistics) -> bool:
-        """Update by the noisy sum of one round; clients may have dropped out since.
+    def update(self, answer: PrivateStatistics, share: float = 1.0) -> bool:
+        """Update by a noisy sum over clients that have this share of all rows.
 
         Returns whether it was usable. If not, nothing has changed.
         """
@@ -124,7 +123,7 @@ class ResidualRefinement:
                 if answer.server_round == 1:
                     self._meet(answer)
                 if not self.blind:
-                    self._learn(answer, self._per_client * answer.n_clients)
+                    self._learn(answer, share)
             if np.isfinite(self.coef).all() and 0 < self._clip < math.inf:
                 return True
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
@@ -145,21 +144,21 @@ class ResidualRefinement:
         known = _SQUARE_SPREAD**2 / (_SQUARE_SPREAD**2 + doubt)
         usual = _SQUARE_FRACTION * most
         self._square = min(usual * (trace / count / usual) ** known, most)
-        self._per_client, self._n_clients = count / answer.n_clients, answer.n_clients
+        self._count = count
         self._shape = relative_curvature(
             answer.gram, answer.gram_sd, self._square * count
         )
 
-    def _learn(self, answer: PrivateStatistics, count: float) -> None:
-        square, scale = self._square, self._scale
+    def _learn(self, answer: PrivateStatistics, share: float) -> None:
+        count, square, scale = self._count * share, self._square, self._scale
         noise = max(answer.deviation("residual") / LENGTH**2, 1e-9 * count)
         sines, cosines = answer.residual[:-1], float(answer.residual[-1])
         scale.observe(cosines / count, self._clip, noise / count)
         width = self._clip / scale.value
         slope = count * unclipped(width) * square / (self._width * self._clip)
-        # Some of the clients are a sample of all: so far may their rows be off.
-        missing = 1.0 - min(answer.n_clients / self._n_clients, 1.0)
-        sampling = missing * count * (1.0 - unclipped(width) ** 2) / self._width
+        # The rows of some clients are a sample: the rest may differ from them.
+        sines_square = 1.0 - unclipped(width) ** 2
+        sampling = max(1.0 - share, 0.0) * count * sines_square / self._width
         variance = (noise**2 + sampling) / slope**2
         value = self._shape.vectors.T @ sines / slope
         if not self._history:
