@@ -443,9 +443,9 @@ def check_private_settings(settings: FitSettings) -> None:
         )
     if privacy.uses_residuals and settings.alphas is not None:
         raise PrivacyError(
-            'alpha cannot be chosen with more than one private round, or "moments": the '
-            "questions to the clients depend on it. Give one alpha; beyond it, coefficients are "
-            "shrunk as far as the noise demands."
+            'alpha cannot be chosen with more than one private round, or "moments": '
+            "the questions to the clients depend on it. Give one alpha; beyond it, "
+            "coefficients are shrunk as far as the noise demands."
         )
 
 
