@@ -13,7 +13,8 @@ import numpy as np
 from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
-from ..data.rows import Rows, as_numbers, check_rows
+from ..data.record_numbers import as_numbers
+from ..data.rows import Rows, check_rows
 from ..data.schema import Schema
 from ..errors import (
     ColumnNamesError,

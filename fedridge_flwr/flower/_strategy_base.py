@@ -21,6 +21,7 @@ from ..federation.report import FitReport
 from ..federation.requests import AskCounts, AskEvaluation, Request
 from ..federation.settings import FitSettings
 from ..federation.standard_errors import infer_result
+from ..privacy.intervals import PrivateInference, infer_private
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.binned import BinnedOutcomes
@@ -179,8 +180,10 @@ class StrategyBase:
         return {self._names.of(client): parts[client] for client in wanted}
 
     @property
-    def inference_(self) -> Inference | FamilyInference:
+    def inference_(self) -> Inference | FamilyInference | PrivateInference:
         """Standard errors, tests and intervals of the model.
+
+        Of a private model they include the noise, or are withheld with the reason.
 
         They are of the kind that `standard_errors` says. Other kinds are `infer` of
         `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
@@ -190,7 +193,12 @@ class StrategyBase:
         if isinstance(model, FamilyModel):
             return model.inference()
         total = cast("Statistics", self.statistics_)
-        if model.privacy_ is not None or total.form not in EXACT_FORMS:
+        if total.form == PrivateStatistics.form:
+            try:
+                return infer_private(cast("PrivateStatistics", total))
+            except PrivacyError as error:
+                raise AttributeError(f"there is no inference_: {error}") from error
+        if total.form not in EXACT_FORMS:
             raise AttributeError(
                 "there is no inference_: standard errors need full statistics without "
                 "noise."

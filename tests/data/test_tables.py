@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from fedridge_flwr import DataError, SufficientStatistics
-from fedridge_flwr.data.rows import as_numbers, check_rows
+from fedridge_flwr.data.record_numbers import as_numbers
+from fedridge_flwr.data.rows import check_rows
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
