@@ -57,9 +57,7 @@ def by_round(grid: InProcessGrid) -> dict[int, list[list[int]]]:
 def test_without_noise_waves_and_plain_rounds_end_in_the_ridge_solution():
     expected = exact().coef_
     coefs = [
-        fitted(
-            InProcessGrid.of_app(NATIVE, K), privacy(e, 15, waves=waves)
-        ).model_.coef_
+        fitted(InProcessGrid.of_app(NATIVE, K), privacy(e, 15, waves=w)).model_.coef_
         for w, e in ((1, 1e8), (4, 1e8), (4, 1e14))
     ]
     for coef in coefs:
