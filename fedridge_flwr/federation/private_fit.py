@@ -15,19 +15,21 @@ from ..privacy.curator import ReleaseRequest
 from ..privacy.estimators import choose_alpha, mostly_noise
 from ..privacy.experimental.curvature import SEEN
 from ..privacy.experimental.refinement import ResidualRefinement, first_clip
+from ..privacy.intervals import INCLUDED, reason_to_withhold
 from ..privacy.mechanism import DifferentialPrivacy
 from ..privacy.noisy_statistics import PrivateStatistics
+from ..privacy.planning import USABLE_BELOW, noise_over_signal
 from ..privacy.privacy_report import (
     EXPERIMENTAL,
     UNKNOWN,
-    USABLE,
     WEAK,
     accuracy_advice,
     gram_is_noise,
+    judged,
     privacy_report,
     useless,
 )
-from ..privacy.private_solve import Centred, centre, solve_centred
+from ..privacy.private_solve import Centred, centre, refined_model, solve_centred
 from ..privacy.release import ReleaseQuestion
 from ..regression.alpha_grid import check_alphas
 from ..regression.alpha_selection import AlphaSelection
@@ -54,20 +56,26 @@ def private_result(settings: FitSettings, gathered: Gathered) -> FitResult:
     privacy = total.privacy
     equations = centre(total, fit_intercept=settings.fit_intercept)
     model, selection = _solve(settings, total, equations)
+    coef = np.atleast_2d(model.coef_).T
+    level = noise_over_signal(equations, coef)
     model = gathered.on_raw_columns(model)
     damage, advice = [], []
     if mostly_noise(equations.gram, equations.gram_sd):
-        damage, advice = [gram_is_noise(privacy)], [accuracy_advice(privacy, total)]
+        damage = [gram_is_noise(privacy)]
+    if damage or level >= USABLE_BELOW:
+        advice = [accuracy_advice(privacy, total)]
     deviations = {"gram": total.gram_sd, "moment": total.moment_sd}
     if total.target_gram is not None:
         deviations["target_gram"] = total.target_gram_sd
     report = _report(
         total,
         model,
-        verdict=WEAK if advice else USABLE,
+        verdict=judged(level),
         deviations=deviations,
         damage=damage,
         advice=advice,
+        expected_r2_loss=min(level / 2.0, 1.0),
+        intervals=reason_to_withhold(total) or INCLUDED,
     )
     return FitResult(model, gathered, total, selection, privacy=report)
 
@@ -246,19 +254,8 @@ def _candidates(settings: FitSettings, total: PrivateStatistics) -> Array:
 def _refined_model(
     first: PrivateStatistics, refinement: ResidualRefinement, settings: FitSettings
 ) -> RidgeModel:
-    d, bounds, coef = first.n_features, first.bounds, refinement.coef
-    intercept = 0.0
-    if bounds.intercept:
-        intercept = float(coef[d]) * bounds.constant * bounds.x_step
-    return RidgeModel(
-        coef=coef[:d].copy(),
-        intercept=intercept,
-        alpha=settings.alpha,
-        fit_intercept=settings.fit_intercept,
-        feature_names=first.schema.features,
-        n_rows=None if refinement.blind else round(first.count),
-        n_clients=first.n_clients,
-    )
+    intercept = settings.fit_intercept
+    return refined_model(first, refinement, settings.alpha, fit_intercept=intercept)
 
 
 def _report(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..data.records import as_numbers
+from ..data.record_numbers import as_numbers
 from ..data.rows import Rows, check_rows
 from ..errors import PrivacyError
 from ..features import map_rows

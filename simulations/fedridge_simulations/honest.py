@@ -122,7 +122,7 @@ def methods(settings: Settings, epsilon: float) -> list[Method]:
     return [
         *(
             release(settings, epsilon, estimator)
-            for estimator in ("noise_aware", "ridge_floor", "plain")
+            for estimator in ("noise_aware", "ridge_floor", "plain", "auto")
         ),
         *(refinement(settings, epsilon, rounds) for rounds in REFINEMENTS),
         clipped_fedavg(settings, epsilon),

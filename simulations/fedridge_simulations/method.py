@@ -19,6 +19,7 @@ _ESTIMATORS = {
     "noise_aware": "noise-aware",
     "ridge_floor": "ridge floor",
     "plain": "plain solve",
+    "auto": "chosen beforehand",
 }
 
 

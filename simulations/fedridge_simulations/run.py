@@ -178,6 +178,12 @@ def _privacy(cell: Cell) -> DifferentialPrivacy:
     method = cell.method
     # The plain solution is not part of the package: it is computed from the statistics.
     default = method.estimator in ("", "plain")
+    problem = cell.problem
+    sizes = {
+        "n_features": problem.features,
+        "n_rows": problem.training_rows,
+        "n_clients": len(problem.participants),
+    }
     return DifferentialPrivacy(
         method.epsilon,
         method.delta,
@@ -188,6 +194,7 @@ def _privacy(cell: Cell) -> DifferentialPrivacy:
         rounds=method.rounds,
         waves=method.waves,
         estimator="noise_aware" if default else method.estimator,
+        expected=sizes if method.estimator == "auto" else None,
     )
 
 

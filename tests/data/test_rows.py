@@ -15,7 +15,7 @@ from scipy import sparse
 
 from fedridge_flwr import DataError, SufficientStatistics
 from fedridge_flwr.data import rows
-from fedridge_flwr.data.records import as_numbers
+from fedridge_flwr.data.record_numbers import as_numbers
 from fedridge_flwr.data.rows import check_rows, finite_block
 from fedridge_flwr.errors import column_labels
 

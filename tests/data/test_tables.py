@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fedridge_flwr import DataError, SufficientStatistics
-from fedridge_flwr.data.records import as_numbers
+from fedridge_flwr.data.record_numbers import as_numbers
 from fedridge_flwr.data.rows import check_rows
 
 pl = pytest.importorskip("polars")

@@ -35,6 +35,7 @@ from fedridge_flwr.regression.leave_client_out import HeldOut
 
 K, D = 6, 4
 BOUNDS = {"x_norm_bound": 4.0, "y_bound": 6.0}
+EXPECTED = {"n_features": 100, "n_rows": 8000, "n_clients": 20}
 
 
 def privacy(epsilon: float = 1.0, **options: Any) -> DifferentialPrivacy:
@@ -143,6 +144,24 @@ def test_the_noise_of_all_clients_is_in_the_sum_and_once_with_a_trusted_server()
         fit(strategy, InProcessGrid.of_app(NATIVE, K))
         found[trust] = strategy.report_.privacy.deviations["gram"]
     assert found["local"] == pytest.approx(np.sqrt(K) * found["server"])
+
+
+@pytest.mark.parametrize("app", [NATIVE, NUMPY])
+def test_moments_alone_are_one_round(app):
+    """The question about residuals, once: enough where all features vary alike."""
+    asked = privacy(0.5, estimator="auto", expected=EXPECTED)
+    assert asked.estimator == "moments"
+    strategy = FedRidge(privacy=asked, min_available_nodes=K)
+    grid = InProcessGrid.of_app(app, K)
+    fit(strategy, grid)
+    assert len(grid.sent) == K
+    report = strategy.report_.privacy
+    assert (report.estimator, report.releases) == ("moments", 1)
+    assert set(report.deviations) == {"gram", "residual"}
+    with pytest.raises(PrivacyError, match="alpha cannot be chosen"):
+        FedRidge(privacy=asked, alphas="auto")
+    with pytest.raises(PrivacyError):
+        FedRidge(privacy=privacy(estimator="moments", trust="secagg"))
 
 
 def test_a_share_for_the_targets_gives_a_noisy_r2():

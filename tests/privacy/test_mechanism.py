@@ -210,14 +210,15 @@ def test_rows_needed_is_where_the_noise_takes_a_tenth_of_the_signal(trust):
     """The first-order error of (G + E) w = h + e over the explained variance."""
     privacy, d, clients = make(trust=trust, x_norm_bound=1.0, y_bound=1.0), 6, 4
     tau = 1.0 / 3.0
-    n = privacy.rows_needed(d, clients)
+    needed = privacy.rows_needed(d, clients)
+    n = needed * d / (d + 1)
     noises = clients if trust == "local" else 1
     gram, moment = (privacy.deviation(b) * noises**0.5 for b in ("gram", "moment"))
     # Rows of length 1 in d directions: G = n/d I, and |w|² / d = tau².
     error = d * (moment**2 + gram**2 / 2 * d * tau**2) / (n / d)
     assert error / (n * tau**2) == pytest.approx(0.1)
-    assert privacy.rows_needed(d, clients, lost=0.4) == pytest.approx(n / 2)
-    assert privacy.rows_needed(d, clients, explained_sd=tau) == pytest.approx(n)
+    assert privacy.rows_needed(d, clients, lost=0.4) == pytest.approx(needed / 2)
+    assert privacy.rows_needed(d, clients, explained_sd=tau) == pytest.approx(needed)
     with pytest.raises(PrivacyError, match="lost"):
         privacy.rows_needed(d, clients, lost=0.0)
 

@@ -56,16 +56,14 @@ def by_round(grid: InProcessGrid) -> dict[int, list[list[int]]]:
 
 def test_without_noise_waves_and_plain_rounds_end_in_the_ridge_solution():
     expected = exact().coef_
-    gaps = {}
-    for waves in (1, 4):
-        for epsilon in (1e4, 1e8):
-            promise = privacy(epsilon, 15, waves=waves)
-            model = fitted(InProcessGrid.of_app(NATIVE, K), promise).model_
-            gap = np.linalg.norm(model.coef_ - expected) / np.linalg.norm(expected)
-            gaps[waves, epsilon] = gap
-    assert gaps[1, 1e8] < 1e-3
-    assert gaps[4, 1e8] < 1e-3
-    assert gaps[4, 1e8] < gaps[4, 1e4]
+    coefs = [
+        fitted(InProcessGrid.of_app(NATIVE, K), privacy(e, 15, waves=w)).model_.coef_
+        for w, e in ((1, 1e8), (4, 1e8), (4, 1e14))
+    ]
+    for coef in coefs:
+        # Rows that are clipped are the rest of it.
+        assert np.linalg.norm(coef - expected) < 1e-3 * np.linalg.norm(expected)
+        np.testing.assert_allclose(coef, coefs[0], atol=2e-4)
 
 
 def test_clients_of_unequal_size_are_weighed_by_their_rows():

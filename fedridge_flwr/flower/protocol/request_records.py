@@ -45,8 +45,9 @@ from ...federation.requests import (
     Request,
 )
 from ...privacy.curator import ReleaseRequest
-from ...privacy.mechanism import PREFIX, DifferentialPrivacy
+from ...privacy.mechanism import DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
+from ...privacy.request_fields import PREFIX
 from ...regression.families import FAMILIES
 from ...regression.residual_moments import ResidualProbe
 from ...regression.working import Points

@@ -27,6 +27,9 @@ _NARROW = 0.15
 # ... but the cosines' sum, about 0.8 * clip * n, must not drown in its noise. The scale
 # is averaged over rounds, so that half of the noise is enough in each.
 _LEGIBLE = 0.5
+# Rounding answers to whole numbers moves their mean by less than this. With less noise
+# the cosines of a wide clip would all look like 1, and the clip would grow for ever.
+_ROUNDED = 1e-5
 # Before any answer: targets fill a third of their bound.
 _TARGET_FILLS = 1.0 / 3.0
 
@@ -151,7 +154,7 @@ class ResidualRefinement:
 
     def _learn(self, answer: PrivateStatistics, share: float) -> None:
         count, square, scale = self._count * share, self._square, self._scale
-        noise = max(answer.deviation("residual") / LENGTH**2, 1e-9 * count)
+        noise = max(answer.deviation("residual") / LENGTH**2, _ROUNDED * count)
         sines, cosines = answer.residual[:-1], float(answer.residual[-1])
         scale.observe(cosines / count, self._clip, noise / count)
         width = self._clip / scale.value

@@ -1,4 +1,4 @@
-"""`as_numbers`: records one by one, as private releases read them."""
+"""Numbers out of rows of any type, record by record: for private releases."""
 
 from collections import Counter
 from collections.abc import Sequence
