@@ -11,7 +11,7 @@ CONSTRAINTS ?= constraints.txt
   bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
   test-families experiments-families \
   soak-deployment \
-  record-faults audit fuzz poisoning security digits flamby readme docs docs-links wheel clean
+  record-faults audit private-costs fuzz poisoning security digits flamby readme docs docs-links wheel clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -30,7 +30,8 @@ help:
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make soak-deployment   30 runs in one deployment, into docs/results, ten minutes"
 	@echo "make record-faults     all faults of a deployment three times, into docs/results"
-	@echo "make audit      attacks on the privacy with canaries, ten minutes"
+	@echo "make audit      attacks on the privacy and its ledger, coverage; half an hour"
+	@echo "make private-costs     what privacy costs and its intervals cover, for make readme"
 	@echo "make security   bandit, and known advisories of what is installed"
 	@echo "make fuzz       hostile answers and files, 100,000 of them, and random tables; half an hour"
 	@echo "make poisoning  which lies of clients are found, and false alarms; a minute"
@@ -144,6 +145,11 @@ record-faults: $(READY)
 audit: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/privacy/test_audit.py \
 	  tests/flower/test_secure_privacy.py
+	$(BIN)/python -m pytest -m slow tests/privacy/test_ledger_attacks.py \
+	  tests/privacy/test_intervals.py
+
+private-costs: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/private_costs.py
 
 $(VENV)/.security: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[security]'

@@ -106,7 +106,7 @@ def refinement_shares(
 
     Examples
     --------
-    >>> sum(sum(refinement_shares(5, t, 1.0).values()) for t in range(1, 6))
+    >>> round(sum(sum(refinement_shares(5, t, 1.0).values()) for t in range(1, 6)), 9)
     1.0
     """
     known = 0.2 if epsilon >= 1.0 or rules == 1 else 0.01

@@ -59,9 +59,9 @@ class PrivateInference:
     >>> found.se, found.ci().round(2).tolist()
     (array([[0.2, 0.1]]), [[[0.11, 0.89], [0.0, 0.4]]])
     >>> print(found.summary())
-    y          coef  std err    z  P>|z|   [0.025  0.975]
-    intercept   0.5      0.2  2.5  0.012    0.108   0.892
-    age         0.2      0.1    2  0.046  0.00400   0.396
+    y          coef  std err    z  P>|z|    [0.025  0.975]
+    intercept   0.5      0.2  2.5  0.012     0.108   0.892
+    age         0.2      0.1    2  0.046  0.004004   0.396
     100 effective rows (at least); privacy noise is included, the bias of y_bound is not
     """
 

@@ -63,19 +63,21 @@ def predicted_loss(
         w = rng.normal(size=n_features)
         w *= sd / (scale * np.linalg.norm(w))
         y = X @ w + _UNEXPLAINED * sd * rng.normal(size=m)
-        stats = _simulated(privacy, X, y, n_rows / m, n_clients, rng)
+        stats = simulated_release(privacy, X, y, n_rows / m, n_clients, rng)
         error = solve_release(stats, 0.0, fit_intercept=False).coef_ - w
         lost.append(float(error @ error) / float(w @ w))
     return float(np.mean(lost))
 
 
-def _simulated(
+def simulated_release(
     privacy: DifferentialPrivacy,
     X: Array,
     y: Array,
     times: float,
     n_clients: int,
     rng: np.random.Generator,
+    *,
+    intercept: bool = False,
 ) -> Any:
     """Return a noisy sum; the generator is known, so it is for simulated rows only."""
     from .experimental.refinement import first_clip
@@ -86,8 +88,8 @@ def _simulated(
     clip = first_clip(privacy.x_norm_bound, privacy.y_bound)
     question = ReleaseQuestion(1, None, clip if privacy.uses_residuals else 0.0)
     rows = check_rows(X, y)
-    sums = make_release(rows, own, intercept=False, question=question) * times
-    bounds = own.bounds(X.shape[1], 1, False)
+    sums = make_release(rows, own, intercept=intercept, question=question) * times
+    bounds = own.bounds(rows.n_features, rows.n_targets, intercept)
     layout = Layout(own, bounds, 1)
     sds = np.concatenate([layout.deviations(block) for block in layout.sizes])
     sums += rng.normal(size=len(sums)) * sds * privacy.noise_of(n_clients)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +15,12 @@ from fedridge_flwr.privacy.estimators import NoisyEquations
 from fedridge_flwr.privacy.planning import (
     USABLE_BELOW,
     WEAK_BELOW,
-    _simulated,
     noise_over_signal,
+    simulated_release,
 )
 from fedridge_flwr.privacy.private_solve import centre, solve_centred, solve_release
 
-FEW = {"n_features": 30, "n_rows": 500, "n_clients": 5}
+FEW = {"n_features": 60, "n_rows": 4000, "n_clients": 20}
 SIZES = {"n_features": 100, "n_rows": 8000, "n_clients": 20}
 
 
@@ -47,7 +48,7 @@ def test_with_the_rows_needed_little_is_lost(d):
         )
         n = math.ceil(privacy.rows_needed(d, clients, math.sqrt(d)))
         X, y, w, variances = simulated(rng, d, n)
-        stats = _simulated(privacy, X, y, 1.0, clients, rng)
+        stats = simulated_release(privacy, X, y, 1.0, clients, rng)
         model = solve_release(stats, 1e-3, fit_intercept=False)
         lost.append(lost_share(model.coef_, w, variances))
     assert np.quantile(lost, 0.9) <= 0.2
@@ -67,7 +68,7 @@ def test_models_called_usable_have_lost_less_than_a_quarter():
             x_norm_bound=rng.choice([0.8, 1.1, 1.5]) * math.sqrt(d),
             y_bound=rng.choice([2.0, 3.0, 6.0]),
         )
-        stats = _simulated(privacy, X, y, 1.0, int(rng.choice([1, 5, 20])), rng)
+        stats = simulated_release(privacy, X, y, 1.0, int(rng.choice([1, 5, 20])), rng)
         equations = centre(stats, fit_intercept=False)
         model = solve_centred(stats, equations, 1e-3, fit_intercept=False)
         levels.append(noise_over_signal(equations, model.coef_[:, None]))
@@ -116,7 +117,7 @@ def test_the_choice_is_good_on_the_papers_data(epsilon, estimator, limit):
         X, y = (np.concatenate([part[j][100:] for part in parts]) for j in (0, 1))
         T, t = (np.concatenate([part[j][:100] for part in parts]) for j in (0, 1))
         rng = np.random.default_rng([seed, int(10 * epsilon)])
-        stats = _simulated(privacy, X, y, 1.0, 20, rng)
+        stats = simulated_release(privacy, X, y, 1.0, 20, rng)
         model = solve_release(stats, 0.01, fit_intercept=False)
         errors.append(np.mean((model.predict(T) - t) ** 2))
     assert np.mean(errors) <= limit
@@ -131,8 +132,7 @@ def test_the_choice_is_made_once_and_sent():
     assert math.fsum(privacy.shares(1).values()) == pytest.approx(1.0)
     assert privacy == auto(1.0, expected=FEW)
     assert privacy.sensitivity() == 1.0
-    replaced = auto(1.0, expected=FEW, neighboring="replace-one")
-    assert replaced.sensitivity() == 2.0
+    assert replace(privacy, neighboring="replace-one").sensitivity() == 2.0
 
 
 @pytest.mark.parametrize(
