@@ -15,6 +15,7 @@ import pytest
 import test_secure_hostile as hostile
 import test_secure_lies as lies
 import test_secure_masks as masked
+import test_secure_review as review
 import test_secure_sum as sums
 
 from fedridge_flwr.federation import secure_fit, secure_respond
@@ -176,6 +177,16 @@ def _unopened_boxes(patch: Patch) -> None:
     patch.setattr(client_steps, "_opened", lambda *given: bytes(client_steps.SHARES))
 
 
+def _masks_without_the_keys(patch: Patch) -> None:
+    """The mask of a pair depends on the secret that both agree on, and the terms."""
+    honest = masks.pair_mask
+
+    def lenient(private: Any, public: bytes, context: bytes, shape: Any) -> Any:
+        return honest(private, public, context[:32], shape)
+
+    patch.setattr(masks, "pair_mask", lenient)
+
+
 def _in_a_folder(test: Callable[[Path], object]) -> None:
     with TemporaryDirectory() as folder:
         test(Path(folder))
@@ -268,6 +279,10 @@ FOUND_BY: dict[str, tuple[Plant, Callable[[], object]]] = {
     "boxes that cannot be opened": (
         _unopened_boxes,
         hostile.test_no_box_is_for_anybody_else,
+    ),
+    "masks without the public keys": (
+        _masks_without_the_keys,
+        review.test_masks_with_two_keys_that_are_the_same_do_not_cancel,
     ),
 }
 

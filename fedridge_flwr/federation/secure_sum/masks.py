@@ -46,10 +46,12 @@ def add_pair_masks(
     """Return ``words + sum of +-mask``, such that the masks of a pair cancel.
 
     Of two neighbours, the one whose public key is larger adds the mask, and the other
-    one subtracts it.
+    one subtracts it. The mask depends on both public keys as they were sent: unlike
+    bytes may be the same key to X25519, and the masks with them must not cancel.
     """
     private, shape = private_key(secret), (words.shape[0], words.shape[1])
     for other in others:
-        mask = pair_mask(private, other, context, shape)
+        ends = min(own, other) + max(own, other)
+        mask = pair_mask(private, other, context + ends, shape)
         words = add(words, mask) if own > other else subtract(words, mask)
     return words
