@@ -146,7 +146,7 @@ def respond_securely(request: Any, load: Callable[[], Any], guards: Guards) -> A
 
 
 def subject_of(schema: Schema, request: Request, grid: FixedGrid) -> bytes:
-    """Return the hash of what is summed: how many columns, which, and how encoded.
+    """Return the hash of what is summed: which columns, in which order, how encoded.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def subject_of(schema: Schema, request: Request, grid: FixedGrid) -> bytes:
     told = [
         (schema.n_features, schema.n_targets),
         (grid.fraction_bits, grid.total_bits, grid.exponents),
-        [None if names is None else names.hash for names in columns],
+        [n and (n.hash, n.sorted_hash, n.order) for n in columns],
         None if request.feature_map is None else request.feature_map.to_json(),
         None if request.coding is None else request.coding.to_json(),
         None if release is None else [release.fit, release.key],
@@ -225,7 +225,10 @@ def _masked(
 
 
 def _check_subject(request: Request, schema: Schema, before: ClientState) -> None:
-    if subject_of(schema, request, DEFAULT_GRID) != before.agreed.subject:
+    # Columns are moved by the order that the server tells: it must give its own hash.
+    pairs = zip(schema.columns, request.columns or (None, None), strict=True)
+    moved = any(own and told and own.hash != told.hash for own, told in pairs)
+    if moved or subject_of(schema, request, DEFAULT_GRID) != before.agreed.subject:
         raise ProtocolError(
             "the secure sum is about other columns, or another order or map of them, "
             "than was agreed on."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,11 +19,14 @@ import test_secure_masks as masked
 import test_secure_review as review
 import test_secure_sum as sums
 
+from fedridge_flwr import ProtocolError
+from fedridge_flwr.data.names import Columns, Names
 from fedridge_flwr.federation import secure_fit, secure_respond
 from fedridge_flwr.federation.requests import Answer
 from fedridge_flwr.federation.secure_sum import client_steps, keys, masks, server_steps
 from fedridge_flwr.federation.secure_sum.terms import Terms
 from fedridge_flwr.flower import secure_memory
+from fedridge_flwr.statistics.integer_sums import DEFAULT_GRID
 
 # Tests through Flower are in a folder of their own.
 sys.path.append(str(Path(__file__).parents[1] / "flower"))
@@ -187,6 +191,28 @@ def _masks_without_the_keys(patch: Patch) -> None:
     patch.setattr(masks, "pair_mask", lenient)
 
 
+def _terms_of_any_order(patch: Patch) -> None:
+    honest = secure_respond.subject_of
+
+    def lenient(schema: Any, request: Any, grid: Any) -> bytes:
+        columns = Columns(*(n and Names(n.hash) for n in request.columns or ()))
+        return honest(schema, replace(request, columns=columns), grid)
+
+    for module in (secure_fit, secure_respond):
+        patch.setattr(module, "subject_of", lenient)
+
+
+def _columns_moved_anywhere(patch: Patch) -> None:
+    """The order is believed if the terms are about it."""
+
+    def lenient(request: Any, schema: Any, before: Any) -> None:
+        subject = secure_respond.subject_of(schema, request, DEFAULT_GRID)
+        if subject != before.agreed.subject:
+            raise ProtocolError("another order")
+
+    patch.setattr(secure_respond, "_check_subject", lenient)
+
+
 def _in_a_folder(test: Callable[[Path], object]) -> None:
     with TemporaryDirectory() as folder:
         test(Path(folder))
@@ -283,6 +309,14 @@ FOUND_BY: dict[str, tuple[Plant, Callable[[], object]]] = {
     "masks without the public keys": (
         _masks_without_the_keys,
         review.test_masks_with_two_keys_that_are_the_same_do_not_cancel,
+    ),
+    "terms of any order of the columns": (
+        _terms_of_any_order,
+        requests.test_the_terms_are_about_the_order_of_the_columns,
+    ),
+    "columns moved anywhere": (
+        _columns_moved_anywhere,
+        requests.test_an_order_that_does_not_give_the_hash_is_refused,
     ),
 }
 

@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,15 @@ from fedridge_flwr import (
     ridge_client_app,
     select_alpha,
 )
+from fedridge_flwr.data.names import Columns, Names
+from fedridge_flwr.data.schema import Schema
+from fedridge_flwr.federation import secure_fit, secure_respond
+from fedridge_flwr.federation.requests import AskKeys
 from fedridge_flwr.federation.secure_sum.client_steps import BOX
 from fedridge_flwr.federation.secure_sum.server_steps import SecureSession
 from fedridge_flwr.federation.secure_sum.terms import STATE
 from fedridge_flwr.flower.secure_memory import SecureMemory, forget_secure_sums
+from fedridge_flwr.statistics.integer_sums import DEFAULT_GRID
 
 K, D = 8, 6
 
@@ -424,6 +430,57 @@ def test_other_columns_than_agreed_on_are_not_masked() -> None:
 
     strategy = run(lose((4,), TASKS[2], lie))
     assert "other columns" in strategy.report_.failures["1004"]
+
+
+def named_rows(context: Any) -> Any:
+    """Nobody has anything in `rare`: what is found there is of one client."""
+    X, y = load_data(context)
+    frame = pandas.DataFrame({"rare": 0.0, "age": X[:, 0], "bmi": X[:, 1]})
+    return frame, pandas.Series(y, name="y")
+
+
+def other_order(message: Message, answer: Any) -> Message:
+    """The server exchanges the places of `rare` and `age`, and tells no other hash."""
+    config = message.content["config"]
+    assert isinstance(config, ConfigRecord)
+    order = bytes(config["feature-order"])  # type: ignore[arg-type]
+    config["feature-order"] = order.translate(bytes.maketrans(b"\0\1", b"\1\0"))
+    return answer()  # type: ignore[no-any-return]
+
+
+def test_another_order_for_one_client_is_refused() -> None:
+    """Its `age` would be alone where all others have zeros."""
+    app = ridge_client_app(named_rows)
+    strategy = run(lose((4,), TASKS[2], other_order), app=app)
+    assert "another order" in strategy.report_.failures["1004"]
+    assert strategy.statistics_.means[0] == 0.0
+
+
+def subject_in(order: tuple[int, ...]) -> bytes:
+    names = Names("f" * 32, "e" * 32, order)
+    asked = AskKeys(bytes(16), columns=Columns(names))
+    return secure_respond.subject_of(Schema(3), asked, DEFAULT_GRID)
+
+
+def test_the_terms_are_about_the_order_of_the_columns() -> None:
+    assert subject_in((0, 2, 1)) != subject_in((2, 1, 0))
+
+
+def test_an_order_that_does_not_give_the_hash_is_refused() -> None:
+    """Also if the terms are about that order, and all clients are told the same."""
+    honest = secure_fit.subject_of
+
+    def told(schema: Any, request: Any, grid: Any) -> bytes:
+        names, targets = request.columns
+        order = tuple({0: 1, 1: 0}.get(j, j) for j in names.order)
+        wrong = Columns(replace(names, order=order), targets)
+        return honest(schema, replace(request, columns=wrong), grid)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secure_fit, "subject_of", told)
+        faults = lose(range(K), TASKS[2], other_order)
+        with pytest.raises(NotEnoughClientsError, match="another order"):
+            run(faults, app=ridge_client_app(named_rows))
 
 
 @pytest.mark.parametrize("task", [TASKS[0], TASKS[2]])
