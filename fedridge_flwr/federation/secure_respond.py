@@ -75,10 +75,10 @@ class ClientMemory(Protocol):
     def write(self, state: ClientState) -> None:
         """Remember it."""
 
-    def mark(self, step: str, most: int) -> None:
+    def mark(self, step: str, session: bytes, most: int) -> None:
         """Enter on disk, if it has a place there, that a step is answered.
 
-        It raises if that was done `most` times in this run.
+        It raises if that was done `most` times in this run, or for this sum at all.
         """
 
 
@@ -130,7 +130,8 @@ def respond_securely(request: Any, load: Callable[[], Any], guards: Guards) -> A
     before = guard.memory.read()
     entered = enter(before, stage, request.session)
     # From here on the step is taken, whatever becomes of it and of this process.
-    guard.memory.mark(request.task, MOST_SUMS if stage <= SHARES_DUE else 1)
+    most = MOST_SUMS if stage <= SHARES_DUE else 1
+    guard.memory.mark(request.task, request.session, most)
     guard.memory.write(entered)
     begun = entered if stage == KEYS_DUE else before
     try:

@@ -1,4 +1,4 @@
-"""Markers on a site's own disk: which steps of secure sums it has answered in a run.
+"""Markers on a site's own disk: which steps it has answered in a run and in a sum.
 
 Flower saves a client's memory when the answer has left. A process that dies in between,
 or a memory that is put back, would answer a step twice. A marker is written before.
@@ -10,41 +10,41 @@ from pathlib import Path
 from ..errors import PolicyError, ProtocolError
 
 
-def mark_step(folder: Path, run: int, step: str, most: int) -> None:
+def mark_step(folder: Path, where: str, step: str, most: int) -> None:
     """Write a marker that lasts, or raise if there are as many as may be.
 
     Parameters
     ----------
     folder : Path
         The folder of the site. It must exist: one that is not mounted knows nothing.
-    run : int
-        The run of Flower.
+    where : str
+        The run of Flower, or the name of the secure sum.
     step : str
         What is about to be answered.
     most : int
-        How often that is done in one run.
+        How often that is done there.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> mark_step(folder, 7, "secure-masked", most=1)
-    >>> mark_step(folder, 7, "secure-masked", most=1)
+    >>> mark_step(folder, "7", "secure-masked", most=1)
+    >>> mark_step(folder, "7", "secure-masked", most=1)
     Traceback (most recent call last):
     fedridge_flwr.errors.ProtocolError: this site has answered "secure-masked" in this \
-run, and does not do so again.
+run or sum, and does not do so again.
     """
     try:
         if not folder.is_dir():
             raise _unusable(f"there is no folder {folder}")
         for number in range(1, most + 1):
-            if _create(folder / f"{step}-{run}-{number}"):
+            if _create(folder / f"{step}-{where}-{number}"):
                 _sync(os.open(folder, os.O_RDONLY))
                 return
     except OSError as error:
         raise _unusable(f"{type(error).__name__}: {error}") from error
     raise ProtocolError(
-        f'this site has answered "{step}" in this run, and does not do so again.'
+        f'this site has answered "{step}" in this run or sum, and does not do so again.'
     )
 
 

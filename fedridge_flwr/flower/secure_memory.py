@@ -40,10 +40,14 @@ class SecureMemory:
         """Remember the state in place of the one before."""
         self._state[STATE] = ConfigRecord(asdict(state))
 
-    def mark(self, step: str, most: int) -> None:
-        """Mark a step in all folders of the site."""
+    def mark(self, step: str, session: bytes, most: int) -> None:
+        """Mark a step in all folders of the site: once for the sum, and for the run.
+
+        Flower may give the memory of one run to another run of the same series.
+        """
         for folder in self._folders:
-            mark_step(folder, self._run, step, most)
+            mark_step(folder, session.hex(), step, most=1)
+            mark_step(folder, str(self._run), step, most)
 
 
 def secure_guard(

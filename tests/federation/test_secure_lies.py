@@ -247,15 +247,16 @@ def own_folders(folder: Path, clients: int) -> list[Path]:
     return found
 
 
-def rolled_back(server: LyingServer) -> int:
+def rolled_back(server: LyingServer, runs: tuple[int, int] = (1, 1)) -> int:
     """Let all clients confirm two lists, and unmask by both; return how many did."""
     clients = len(server.clients)
     session = until_masked(server)
     lists = [listed(session), listed(session, 0)]
     before = [client.saved() for client in server.clients]
     twice = []
-    for delivered in lists:
+    for run, delivered in zip(runs, lists, strict=True):
         for client, saved in zip(server.clients, before, strict=True):
+            client.enter_run(run)
             client.roll_back(saved)
         session.confirmed.clear()
         confirmed(server, session, dict.fromkeys(range(clients), delivered))

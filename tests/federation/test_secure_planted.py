@@ -213,6 +213,16 @@ def _columns_moved_anywhere(patch: Patch) -> None:
     patch.setattr(secure_respond, "_check_subject", lenient)
 
 
+def _markers_of_runs_only(patch: Patch) -> None:
+    honest = secure_memory.mark_step
+
+    def lenient(folder: Path, where: str, step: str, most: int) -> None:
+        if len(where) < 32:  # not the name of a sum
+            honest(folder, where, step, most)
+
+    patch.setattr(secure_memory, "mark_step", lenient)
+
+
 def _in_a_folder(test: Callable[[Path], object]) -> None:
     with TemporaryDirectory() as folder:
         test(Path(folder))
@@ -313,6 +323,14 @@ FOUND_BY: dict[str, tuple[Plant, Callable[[], object]]] = {
     "terms of any order of the columns": (
         _terms_of_any_order,
         requests.test_the_terms_are_about_the_order_of_the_columns,
+    ),
+    "the same keys shared again": (
+        _markers_of_runs_only,
+        lambda: _in_a_folder(review.test_the_same_keys_are_shared_once),
+    ),
+    "markers of runs only": (
+        _markers_of_runs_only,
+        lambda: _in_a_folder(review.test_two_runs_with_one_memory_are_not_two_sums),
     ),
     "columns moved anywhere": (
         _columns_moved_anywhere,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from lying_server import LyingServer
 from secure import Federation
+from test_secure_lies import name_of, own_folders, rolled_back, sizes_of
 
 from fedridge_flwr.federation.secure_sum import client_steps as steps
 from fedridge_flwr.federation.secure_sum import masks
@@ -68,3 +72,43 @@ def test_masks_with_two_keys_that_are_the_same_do_not_cancel() -> None:
     sent = federation.mask("c0", present=present)
     own = masks.own_mask(state.seed, terms.context, terms.shape)
     assert (subtract(sent, own) != federation.values["c0"]).all()
+
+
+# ---- steps that are answered twice --------------------------------------------------
+
+
+def test_the_same_keys_are_shared_once(tmp_path: Path) -> None:
+    """The site dies when its shares have left, and is asked again under other terms.
+
+    In the one sum its neighbours reveal its mask key, in the other one its seed.
+    """
+    server = LyingServer(7, folders=own_folders(tmp_path, 7))
+    keys = server.keys(name_of(1), list(range(7)))
+    one, two = (
+        server.session(name_of(1), {str(k): keys[str(k)] for k in those}, sizes_of(4))
+        for those in ((0, 1, 2, 3), (0, 4, 5, 6))
+    )
+    site = server.clients[0]
+    saved = site.saved()
+    assert server.share(one, 0)
+    site.roll_back(saved)
+    assert not server.share(two, 0)
+    assert site.refusals == [
+        'this site has answered "secure-shares" in this run or sum, and does not do so '
+        "again."
+    ]
+
+
+def test_two_runs_with_one_memory_are_not_two_sums(tmp_path: Path) -> None:
+    """Flower's memory is of a series of runs: each step would be answered in both."""
+    server = LyingServer(5, folders=own_folders(tmp_path, 5))
+    assert rolled_back(server, runs=(1, 2)) == 0
+    assert server.witness.check(3) == 1
+    assert 'answered "secure-confirm"' in server.clients[1].refusals[0]
+
+
+def test_without_a_place_on_disk_two_runs_get_both_secrets() -> None:
+    """What the documents say: why sites need `state`."""
+    server = LyingServer(5)
+    assert rolled_back(server, runs=(1, 2)) == 4
+    assert server.witness.both_secrets() == [0]

@@ -74,8 +74,8 @@ class Client:
     ) -> None:
         self.number, self.corrupt = number, corrupt
         self.context = node_context(number, 1)
-        folders = () if folder is None else (folder,)
-        self.guard = SecureGuard(SecureMemory(self.context, folders), (policy,))
+        self.folders = () if folder is None else (folder,)
+        self.guard = SecureGuard(SecureMemory(self.context, self.folders), (policy,))
         self.refusals: list[str] = []
 
     @property
@@ -93,6 +93,12 @@ class Client:
             return None
         (array,) = answer.arrays.values()
         return array
+
+    def enter_run(self, number: int) -> None:
+        """Let its messages be of another run, with the same memory."""
+        self.context.run_id = number
+        memory = SecureMemory(self.context, self.folders)
+        self.guard = replace(self.guard, memory=memory)
 
     def saved(self) -> Any:
         return deepcopy(self.guard.memory.read())
