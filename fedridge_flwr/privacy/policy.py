@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from .._checks import check_whole
 from ..errors import PrivacyError
 from .accounting import compose, epsilon_of
 from .mechanism import CHOICES, DifferentialPrivacy
@@ -33,6 +34,10 @@ class PrivacyPolicy:
         and nothing else). Off by default: such facts are about the rows, and not
         covered by the guarantee. That column *names* are not those agreed on is told
         in any case.
+    max_colluding : int
+        How many clients may side with the server, by the client's own judgement: of
+        noise that is divided in a secure sum, `DifferentialPrivacy.max_colluding` must
+        be at least that.
 
     Raises
     ------
@@ -56,11 +61,13 @@ client's policy allows 1 at most.
     trust: Collection[str] = ("local",)
     calibration: Collection[str] = ("exact",)
     report_failures: bool = False
+    max_colluding: int = 0
 
     def __post_init__(self) -> None:
         """Validate all settings."""
         check_setting("epsilon", self.max_epsilon)
         check_setting("delta", self.max_delta)
+        check_whole("max_colluding", self.max_colluding, 0, error=PrivacyError)
         if not isinstance(self.report_failures, bool):
             raise PrivacyError("report_failures must be True or False.")
         if self.neighboring is not None:
@@ -99,6 +106,9 @@ client's policy allows 1 at most.
             value, limit = getattr(asked, name), getattr(self, f"max_{name}")
             if value > limit:
                 raise _declined(f"{name} {value:g}", f"{limit:g} at most")
+        if asked.trust == "secagg" and asked.max_colluding < self.max_colluding:
+            told = f"max_colluding {asked.max_colluding}"
+            raise _declined(told, f"{self.max_colluding} at least")
 
     def check_sum(self, mus: Sequence[float]) -> None:
         """Raise if several releases together exceed the policy.

@@ -214,6 +214,15 @@ def test_policy_and_ledger_hold(tmp_path: Path) -> None:
         run(app=app_of(tmp_path / "other", 1.0))
 
 
+def test_how_many_may_collude_is_not_the_servers_word() -> None:
+    policy = PrivacyPolicy(5.0, 1e-5, trust="secagg", max_colluding=1)
+    app = ridge_client_app(load_data, privacy_policy=policy)
+    with pytest.raises(NotEnoughClientsError, match="max_colluding 0"):
+        run(app=app)
+    found = run(app=app, privacy=privacy(max_colluding=1))
+    assert len(found.report_.participants) == K
+
+
 def test_a_site_can_require_both() -> None:
     policy = SitePolicy(require_privacy=True, require_secure_sums=True, min_sites=3)
     app = ridge_client_app(load_data, site_policy=policy)

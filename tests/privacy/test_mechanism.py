@@ -291,7 +291,12 @@ def test_the_exact_solver_sends_private_statistics_elsewhere():
 
 
 def test_a_policy_must_mean_something():
-    for wrong in ({"max_epsilon": 0}, {"max_delta": 2.0}, {"trust": ("me",)}):
+    for wrong in (
+        {"max_epsilon": 0},
+        {"max_delta": 2.0},
+        {"trust": ("me",)},
+        {"max_colluding": -1},
+    ):
         with pytest.raises(PrivacyError):
             PrivacyPolicy(**{"max_epsilon": 1.0, "max_delta": 1e-5, **wrong})
 
