@@ -8,8 +8,8 @@ READY := $(VENV)/.ready
 CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
-  test-families experiments-families \
+  bench-full bench-engines test-engines constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
+  test-families experiments-families test-ledger \
   soak-deployment \
   record-faults audit private-costs fuzz poisoning security digits flamby readme docs docs-links wheel clean
 
@@ -21,12 +21,15 @@ help:
 	@echo "make test-deployment   crashes, strangers and restarts in such a deployment"
 	@echo "make test-tables       tables of files, also the large ones of ../shared/data"
 	@echo "make test-families     logistic regression on 581,012 rows, and in a deployment"
+	@echo "make test-ledger       a ledger killed, spoiled and on a full disk, half an hour"
 	@echo "make experiments       the paper's experiments in a reduced size, minutes"
 	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
 	@echo "make experiments-families  logistic regression against tuned FedAvg, half an hour"
 	@echo "make report     tables, figures and REPORT.md again from simulations/results"
 	@echo "make bench      what it costs, as ratios against limits, minutes"
 	@echo "make bench-full the same with 10,000 clients and FedAvg of 500, half an hour"
+	@echo "make bench-engines     4 million rows from DuckDB, Polars and pyarrow, two minutes"
+	@echo "make test-engines      DuckDB, Polars, Spark (Java 17), Dask and Ray Data"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make soak-deployment   30 runs in one deployment, into docs/results, ten minutes"
 	@echo "make record-faults     all faults of a deployment three times, into docs/results"
@@ -116,6 +119,17 @@ bench: $(READY)
 bench-full: $(READY)
 	$(BENCHMARKS) --full --output-dir benchmarks/results
 
+$(VENV)/.engines: $(READY)
+	$(BIN)/python -m pip install --quiet $(addprefix --constraint ,$(CONSTRAINTS)) \
+	  --editable '.[engines]'
+	@touch $@
+
+bench-engines: $(VENV)/.engines
+	$(BENCHMARKS).engines --output-dir benchmarks/results/engines
+
+test-engines: $(VENV)/.engines
+	$(BIN)/python -m pytest -m slow tests/engines
+
 DEPLOYMENT := PYTHONPATH=deployment $(BIN)/python -m fedridge_deployment
 
 deploy-demo: $(READY)
@@ -132,6 +146,11 @@ test-families: $(READY)
 	$(BIN)/python -m pytest -m "slow or not slow" tests/whole/test_families_real.py \
 	  tests/deployment/test_families_deployment.py
 
+test-ledger: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s tests/federation/test_contribution_ledger.py \
+	  tests/federation/test_ledger_damage.py tests/flower/test_ledger_fit.py
+	$(BIN)/python -m pytest -m "slow or not slow" tests/deployment/test_living_federation.py
+
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py \
 	  tests/project/test_examples.py tests/regression/test_coverage.py
@@ -144,7 +163,7 @@ record-faults: $(READY)
 
 audit: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/privacy/test_audit.py \
-	  tests/flower/test_secure_privacy.py
+	  tests/flower/test_secure_privacy.py tests/federation/test_secure_lies.py
 	$(BIN)/python -m pytest -m slow tests/privacy/test_ledger_attacks.py \
 	  tests/privacy/test_intervals.py
 

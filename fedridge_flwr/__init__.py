@@ -16,6 +16,7 @@ from .errors import (
     FedRidgeError,
     IllConditionedWarning,
     IncompleteFitError,
+    LedgerError,
     NotConvergedWarning,
     NotEnoughClientsError,
     PolicyError,
@@ -56,10 +57,12 @@ from .regression.model import RidgeModel
 from .regression.solve import solve, solve_path
 from .statistics.fixed_point import FixedPointStatistics
 from .statistics.plain import PlainStatistics
+from .statistics.spark import spark_statistics
 from .statistics.sufficient import SufficientStatistics
 from .statistics.triangular import TriangularStatistics
 
 if TYPE_CHECKING:
+    from .federation.contribution_ledger import Ledger
     from .flower import (
         FedRidge,
         LegacyFedRidge,
@@ -88,6 +91,8 @@ __all__ = [
     "IllConditionedWarning",
     "IncompleteFitError",
     "Inference",
+    "Ledger",
+    "LedgerError",
     "LegacyFedRidge",
     "NeuralTangentFeatures",
     "NotConvergedWarning",
@@ -127,6 +132,7 @@ __all__ = [
     "solve",
     "solve_path",
     "solve_private",
+    "spark_statistics",
     "table_client_app",
 ]
 
@@ -151,6 +157,8 @@ except PackageNotFoundError:  # a checkout that was not installed
 def __getattr__(name: str) -> Any:
     if name in _FROM_FLOWER:
         return getattr(import_module(".flower", __name__), name)
+    if name == "Ledger":  # it brings SQLite along
+        return import_module(".federation.contribution_ledger", __name__).Ledger
     if name in _ESTIMATORS:
         return getattr(import_module(".regression.federated_estimator", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

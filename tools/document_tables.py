@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def traffic() -> str | None:
     return (
         f"{human_bytes(chosen['bytes_down'])} down and "
         f"{human_bytes(chosen['bytes_up'])} up for {len(chosen['alphas'])} candidates "
-        f"and {report['n_features']} features, beside {human_bytes(rest)} up for the "
-        "statistics"
+        f"and {report['n_features']} features, in addition to {human_bytes(rest)} up "
+        "for the statistics"
     )
 
 
@@ -147,6 +148,11 @@ def benchmark_table(*, short: bool) -> str:
     return f"{shown}\n\n{machine}"
 
 
+def engines_table() -> str:
+    """Return what statistics from engines cost against reading all."""
+    return (MEASURED / "engines" / "table.md").read_text(encoding="utf-8").strip()
+
+
 def scaling_table() -> str:
     """Return the arithmetic of docs/explanation/scaling.md from the measured costs."""
     return table(costs_of(Results.read(MEASURED).curves))
@@ -157,10 +163,10 @@ def deployed_demo() -> str:
     return demo_table(Demo.load(DEPLOYED / "demo.json"))
 
 
-def app_files() -> str:
-    """Return the files of the app that docs/how-to/deployment.md is about."""
+def app_files(names: Sequence[str] = SHOWN_FILES) -> str:
+    """Return files of the app that docs/how-to/deployment.md is about."""
     folder, shown = ROOT / "deployment" / "sites", []
-    for name in SHOWN_FILES:
+    for name in names:
         code = (folder / name).read_text(encoding="utf-8").strip()
         shown.append(f"`{name}`:\n\n```python\n{code}\n```")
     return "\n\n".join(shown)

@@ -93,6 +93,12 @@ PLACES = [
     Place("demo", DEPLOYED, "docs/how-to/deployment.md", tables.deployed_demo),
     Place("app", "deployment/sites", "docs/how-to/deployment.md", tables.app_files),
     Place(
+        "region",
+        "deployment/sites",
+        "docs/how-to/federation-of-federations.md",
+        lambda: tables.app_files(["sites/region_app.py"]),
+    ),
+    Place(
         "message diff",
         "examples/message_api",
         "docs/how-to/existing-app.md",
@@ -128,6 +134,12 @@ PLACES = [
         BENCHMARKS,
         "docs/reference/benchmarks.md",
         lambda: tables.benchmark_table(short=False),
+    ),
+    Place(
+        "engines",
+        f"{BENCHMARKS}/engines",
+        "docs/how-to/data-warehouse.md",
+        tables.engines_table,
     ),
     Place("spoiled tables", "tests/data/spoiled.py", SPOILED, tables.spoiled_tables),
     Place("readers", DEPLOYED, SPOILED, tables.readers_table),

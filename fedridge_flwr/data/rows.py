@@ -207,7 +207,7 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
     return Rows(
         X=X,
         Y=Y,
-        weight=_check_weights(sample_weight, n_rows),
+        weight=check_weights(sample_weight, n_rows),
         n_rows=n_rows,
         schema=Schema(
             n_features,
@@ -317,7 +317,8 @@ def _check_targets(y: Any) -> tuple[Any, tuple[str, ...] | None]:
     return y, names
 
 
-def _check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+def check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+    """Return weights as float64; a `DataError` says what is wrong with them."""
     if sample_weight is None:
         return None
     weight = _real_array(sample_weight, "sample_weight").astype(np.float64, copy=False)
@@ -418,7 +419,7 @@ def _remedy(what: str) -> str:
         return ENCODE_FIRST
     return (
         'Ridge regression predicts numbers. For labels of classes use classes="auto" '
-        "on the server; encode other text, or dates, as the number that is meant."
+        "on the server; encode other text, or dates, as numbers."
     )
 
 

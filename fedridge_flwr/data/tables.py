@@ -18,7 +18,7 @@ from ..errors import DataError
 
 ENCODE_FIRST = (
     "Encode text and categories as numbers first, the same way at every client, and "
-    "dates as the number that is meant, such as years since birth."
+    "dates as a number, such as years since birth."
 )
 
 
@@ -173,8 +173,8 @@ def _names(labels: Sequence[Any]) -> tuple[str, ...] | None:
     if len(set(names)) < len(names):
         twice = [j for j, name in enumerate(names) if names.index(name) != j]
         raise DataError(
-            "the name of {columns} occurs before: no other client could tell such "
-            "columns apart. Give every column a name of its own.",
+            "the name of {columns} is already used, so clients cannot match these "
+            "columns. Give every column a different name.",
             twice,
             names,
         )

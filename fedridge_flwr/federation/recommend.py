@@ -113,9 +113,9 @@ def recommend(
     K : int
         Number of clients.
     rounds : int, optional
-        Rounds of communication that could be afforded; any number by default.
+        Largest acceptable number of rounds; no limit by default.
     epsilon : float, optional
-        Privacy of every record that is wanted, if it is.
+        Required privacy of every record, if any.
     spectrum : float, optional
         Decay of the variances of the features, ``i^-spectrum`` in their principal
         directions: 0 if all are alike, 1 (the default) or 2 if some are nearly

@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from flwr.app import ConfigRecord, Context, Message
@@ -75,6 +76,7 @@ from .release_memory import RELEASES, ClientName, PrivacyTerms
 from .row_cache import cached_rows
 
 LoadData: TypeAlias = Callable[[Context], Any]
+LoadNewData: TypeAlias = Callable[[Context, Any], tuple[Any, Any]]
 
 log = logging.getLogger("flwr")
 _OK = Status(Code.OK, "Success")
@@ -85,6 +87,8 @@ def ridge_client_app(
     load_data: LoadData,
     load_eval_data: LoadData | None = None,
     *,
+    load_new_data: LoadNewData | None = None,
+    upload_folder: str | os.PathLike[str] | None = None,
     min_rows: int = 2,
     share_feature_names: bool = False,
     feature_maps: Sequence[FeatureMap] | None = None,
@@ -107,11 +111,23 @@ def ridge_client_app(
         ``load_data(context)`` returns this client's rows as (X, y),
         (X, y, sample_weight) or (X, y, sample_weight, offset); or a whole table, a data
         frame or a `TableFile`, of which ``FedRidge(formula=...)`` says what is X and
-        what is y. An offset is for ``FedRidge(family=...)``. Of what it raises the
-        server is told the type and the line; the message, which may quote data, is in
-        the client's own log. To tell the server a reason, raise a `DataError`.
+        what is y. For data beyond memory: an iterable of such (X, y); an Arrow stream,
+        such as a query of DuckDB or Polars, with the names of its target and weights,
+        ``(query, "days")``; or finished `SufficientStatistics`. An offset is for
+        ``FedRidge(family=...)``. Of what it raises the server is told the type and the
+        line; the message, which may quote data, is in the client's own log. To tell the
+        server a reason, raise a `DataError`.
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
+    load_new_data : callable, optional
+        ``load_new_data(context, since)`` returns the rows since a position, and the new
+        position, a number or a text: ``(X, y), position``. ``since`` is a position that
+        it returned before, or None for all rows. With it, a server that has a ledger is
+        sent new rows only, where both sides know exactly what was sent before.
+    upload_folder : path-like, optional
+        A folder in which the client records what it has sent (no rows), for tests and
+        simulations. In a deployment the site names one of its own in its node-config,
+        ``uploads="/data/uploads"``. Without any, all rows are sent every time.
     min_rows : int
         With fewer rows, weights of zero not counted, the client declines: the
         statistics of one row are the row.
@@ -187,6 +203,8 @@ change from run to run.
     """
     for load in (load_data, load_eval_data or load_data):
         check_takes_context(load)
+    if load_new_data is not None and not callable(load_new_data):
+        raise must_be("load_new_data", "a function of the context", load_new_data)
     check_whole("min_rows", min_rows)
     if site_policy is not None and not isinstance(site_policy, SitePolicy):
         raise must_be("site_policy", "a SitePolicy", site_policy)
@@ -214,6 +232,13 @@ change from run to run.
             # Sites that have gone may change the coding within a fit.
             return cached_rows(place, (fit, request.coding), rows)
 
+        def respond_since(request: Request, guards: Guards) -> Any:
+            from .new_rows import answer_since
+
+            load_new: Any = partial(load_new_data or load_data, context)
+            config = context.node_config
+            return answer_since(request, guards, load_new, config, upload_folder)
+
         def guards(task: str) -> Guards:
             private = task == AskRelease.task or task in SECURE_TASKS
             remembers = private or private_only or RELEASES in context.state
@@ -236,6 +261,7 @@ change from run to run.
             private_only=private_only,
             reports_failures=reports_failures,
             named=name_field(context, display_name),
+            respond_since=None if load_new_data is None else respond_since,
         )
 
     app = ClientApp()
@@ -273,6 +299,9 @@ class Site:
         Whether the server may hear why a private release failed.
     named : mapping of str to str
         What answers say of who it is: nothing, or the name that people know it by.
+    respond_since : callable, optional
+        From a request of a server that keeps uploads, and guards, to the answer with
+        the new rows.
     """
 
     load: Callable[[Request, object], Any]
@@ -281,6 +310,7 @@ class Site:
     private_only: bool
     reports_failures: bool = False
     named: Mapping[str, str] = field(default_factory=dict)
+    respond_since: Callable[[Any, Guards], Any] | None = None
 
     def respond(
         self,
@@ -293,6 +323,9 @@ class Site:
         request = read_request(config, arrays, evaluating=evaluating)
         keep_to_own_cores()
         guards = self.guards(request.task)
+        streams = getattr(request, "uploads", None) is not None
+        if streams and self.respond_since is not None:
+            return self.respond_since(request, guards)
         fit = config.get(FIT_KEY)
         return respond(request, lambda: self.load(request, fit), guards)
 
@@ -393,7 +426,7 @@ def _secure_guard(context: Context, own: SecurePolicy | None, site: Any) -> Any:
     # It brings the primitives along, which nobody else needs.
     from .secure_memory import secure_guard
 
-    return secure_guard(context.state, own, site)
+    return secure_guard(context, own, site)
 
 
 def name_field(

@@ -28,12 +28,13 @@ from .integer_sums import (
     integer_sums,
 )
 from .moments import RunningSum, check_mergeable
+from .saving import SaveStatistics
 from .sufficient import SufficientStatistics
 from .validity import check_count
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FixedPointStatistics(HasSchema):
+class FixedPointStatistics(HasSchema, SaveStatistics):
     """Sums ``S = sum u u'`` of rows ``u = rint(sqrt(w) [1 x y] 2^f)``, whole numbers.
 
     Rows are rounded to a public grid of f = 60 bits below one; from there on nothing is
@@ -42,9 +43,9 @@ class FixedPointStatistics(HasSchema):
         from_data(rows A) + from_data(rows B) == from_data(rows A and B)
         (a + b) - b == a
 
-    whatever the order of the rows and the division among clients. `to_sufficient`
-    centres in integers, ``C = S_zz - s s' / n``, and rounds once, so that large means
-    cost no digits.
+    for every order of the rows and every split among clients. `to_sufficient` centres
+    in integers, ``C = S_zz - s s' / n``, and rounds once, so that large means cost no
+    digits.
 
     Make them with `from_data`; ``sum([...])`` adds up any number. The parameters below
     are also the attributes; with d features and t targets:

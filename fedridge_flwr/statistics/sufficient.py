@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from .._text import counted
 from .._types import Array
+from ..data.arrow_batches import ArrowBatches
 from ..data.names import Columns, Names
 from ..data.rows import Rows, check_rows
-from ..data.schema import HasSchema, Schema
+from ..data.schema import Schema
 from ..errors import StatisticsError
 from ..features import FeatureMap, map_rows
-from ..linalg.packed import diagonal_positions, from_upper, upper_triangle
-from .moments import Moments, RunningTotal, check_mergeable, moments_of, remove
+from ..linalg.packed import diagonal_positions, upper_triangle
+from .moments import (
+    Moments,
+    MomentViews,
+    RunningTotal,
+    check_mergeable,
+    moments_of,
+    remove,
+)
+from .saving import SaveStatistics
 from .validity import (
     check_count,
     check_moments,
@@ -28,7 +36,7 @@ from .validity import (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SufficientStatistics(HasSchema):
+class SufficientStatistics(MomentViews, SaveStatistics):
     """Count, weight, means and centred co-moments of the rows [X Y].
 
     The statistics of some rows determine their ridge regression exactly, for every
@@ -232,6 +240,54 @@ class SufficientStatistics(HasSchema):
             )
         return replace(total.total(), n_clients=1)
 
+    @classmethod
+    def from_arrow(
+        cls,
+        stream: Any,
+        target: str | Sequence[str],
+        features: Sequence[str] | None = None,
+        feature_map: FeatureMap | None = None,
+        **options: Any,
+    ) -> SufficientStatistics:
+        """Return the statistics of an Arrow stream, read once, without a second copy.
+
+        Parameters
+        ----------
+        stream : object with ``__arrow_c_stream__``
+            A relation of DuckDB, a frame of pandas or Polars, a table or reader of
+            pyarrow; or a LazyFrame of Polars, or a dataset of pyarrow.
+        target : str or sequence of str
+            Column, or columns, of the target.
+        features : sequence of str, optional
+            Columns of the features; by default all others.
+        feature_map : FeatureMap, optional
+            Map of the features.
+        **options
+            `sample_weight` and `counts` are names of columns; a row with a count of 3
+            is three rows. ``compress=True`` lets the engine count equal rows first,
+            which is faster where columns have few values. ``nulls="drop"`` leaves out
+            rows with nulls or NaN, and logs how many; the default "error" refuses
+            them.
+
+        Raises
+        ------
+        DataError
+            If a column has nulls, text, categories, dates, or whole numbers of 2**53 or
+            more; it names columns, how many, and what to do.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> table = pa.table({"age": [41, 36, 50], "days": [3.5, 2.0, 4.0]})
+        >>> SufficientStatistics.from_arrow(table, target="days").feature_names
+        ('age',)
+        """
+        from .row_stream import RowStream
+
+        batches = ArrowBatches(stream, target, features, **options)
+        return RowStream(batches).statistics(feature_map=feature_map)[0]
+
     # ---- the law --------------------------------------------------------------
 
     def __add__(self, other: object) -> SufficientStatistics:
@@ -310,68 +366,6 @@ class SufficientStatistics(HasSchema):
             triangle=upper_triangle(self.comoment[np.ix_(places, places)]),
             schema=schema,
         )
-
-    # ---- views ----------------------------------------------------------------
-
-    @cached_property
-    def comoment(self) -> Array:
-        """Centred co-moments ``C`` of [X Y], shape (d + t, d + t)."""
-        full = from_upper(self.triangle, self.means.size)
-        full.setflags(write=False)
-        return full
-
-    @cached_property
-    def feature_means(self) -> Array:
-        """Means of X, shape (d,)."""
-        return self.means[: self.n_features]
-
-    @cached_property
-    def target_means(self) -> Array:
-        """Means of Y, shape (t,)."""
-        return self.means[self.n_features :]
-
-    @cached_property
-    def centred_gram(self) -> Array:
-        """Centred co-moments of X, shape (d, d)."""
-        return self.comoment[: self.n_features, : self.n_features]
-
-    @cached_property
-    def centred_moment(self) -> Array:
-        """Centred co-moments of X with Y, shape (d, t)."""
-        return self.comoment[: self.n_features, self.n_features :]
-
-    @cached_property
-    def centred_target_gram(self) -> Array:
-        """Centred co-moments of Y, shape (t, t)."""
-        return self.comoment[self.n_features :, self.n_features :]
-
-    @property
-    def gram(self) -> Array:
-        """The paper's Gram matrix ``G = X'X``, shape (d, d); with weights ``X'WX``.
-
-        Put together again from co-moments and means.
-        """
-        means = self.feature_means
-        return self.centred_gram + self.total_weight * np.outer(means, means)
-
-    @property
-    def moment(self) -> Array:
-        """The paper's ``h = X'Y``, shape (d, t); with weights ``X'WY``."""
-        outer = np.outer(self.feature_means, self.target_means)
-        return self.centred_moment + self.total_weight * outer
-
-    @property
-    def target_gram(self) -> Array:
-        """Sums of squares and products ``Y'Y`` of the targets, shape (t, t)."""
-        means = self.target_means
-        return self.centred_target_gram + self.total_weight * np.outer(means, means)
-
-    @cached_property
-    def variances(self) -> Array:
-        """Weighted variances of the features by the total weight, shape (d,)."""
-        if self.total_weight == 0.0:
-            return np.zeros(self.n_features)
-        return np.diagonal(self.centred_gram) / self.total_weight
 
     # ---- packing --------------------------------------------------------------
 

@@ -14,14 +14,17 @@ from fedridge_benchmarks import kernels, simulated
 from fedridge_benchmarks.__main__ import main
 from fedridge_benchmarks.client_app import app as client_app
 from fedridge_benchmarks.curves import draw, exponent
+from fedridge_benchmarks.ledgers import ledger_files
 from fedridge_benchmarks.machine import facts
 from fedridge_benchmarks.measure import Ratio, race
 from fedridge_benchmarks.problem import client_rows, pooled_rows
+from fedridge_benchmarks.replies import many, replies
 from fedridge_benchmarks.report import Results, table
 from fedridge_benchmarks.scaling import Costs, costs_of
 from fedridge_benchmarks.server_app import app as server_app
 from fedridge_benchmarks.simulated import Simulator
 from fedridge_benchmarks.solvers import CASES, solvers
+from fedridge_benchmarks.wide import by_products, one_shot, write_answer
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "benchmarks" / "results"
@@ -79,6 +82,20 @@ def test_fixed_point_is_raced_with_the_bare_product():
     found = kernels.fixed_point(9, 4)
     assert [ratio.limit for ratio in found] == [40.0, 40.0, 100.0]
     assert all("X.T @ X, 9 x 4" in ratio.what for ratio in found)
+
+
+def test_answers_and_contributions_are_raced_with_all_of_them_in():
+    found = [*replies(clients=4, features=5), *many(number=600, features=3)]
+    assert [ratio.limit for ratio in found] == [6.0, 8.0, 100.0]
+
+
+def test_wide_fits_are_those_of_the_pooled_rows(tmp_path):
+    for client in range(5):
+        write_answer(str(tmp_path), client, 60)
+    shot = one_shot(str(tmp_path), 60)
+    assert shot["apart"] < 1e-12
+    assert shot["held"] <= shot["peak"]
+    assert by_products(60)["apart"] < 1e-8
 
 
 def test_solvers_are_raced_on_systems_of_the_condition_they_name(monkeypatch):
@@ -203,6 +220,15 @@ def test_secure_sums_are_timed_next_to_plain_rounds(scene):
     ratios = simulated.secure(InProcess(), {3: 12.0, 4: 15.0}, features=(3, 5))
     assert [ratio.limit for ratio in ratios] == [12.0, 15.0, 135.0, 2000.0, 10.0, 1e-12]
     assert all(ratio.holds for ratio in ratios[2:])
+
+
+def test_ledgers_are_timed_next_to_solves_and_plain_rounds(scene, tmp_path):
+    found = ledger_files(12, 40, repeats=2)
+    assert [ratio.limit for ratio in found] == [3.0, 20.0]
+    assert all(ratio.value > 0 and "against" in ratio.detail for ratio in found)
+    config = {"features": 4, "rows": 10, "repeats": 2, "ledger-folder": str(tmp_path)}
+    times = scene("ledger", 4, **config)
+    assert len(times["ledger"]) == len(times["plain"]) == 2
 
 
 @pytest.mark.parametrize("no_op", [True, False])
