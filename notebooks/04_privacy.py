@@ -225,9 +225,9 @@ for epsilon in (0.1, 1.0, 10.0):
     assert needed_many > ROWS
 
 # %% [markdown]
-# So with 4 features ε = 1 should work and ε = 0.1 should not. With 80 features there are
-# too few patients at any of these ε, and far too few at 1: with the rows needed, noise
-# takes about a tenth of what could be explained.
+# So with 4 features ε = 1 should work and ε = 0.1 should not. With 80 features there
+# are too few patients at any of these ε, and far too few at 1: with the rows needed,
+# noise takes about a tenth of what could be explained.
 #
 # ## What a clinic decides for itself
 #
