@@ -1,14 +1,16 @@
-"""Files and JSON of any origin, read without trust."""
+"""Files and JSON of any origin, read without trust, and databases that stay whole."""
 
 import json
 import math
 import os
+import sqlite3
 import stat
 import tempfile
 from pathlib import Path
 from typing import Any
 
 _LARGEST_FILE = 1 << 30
+_BUSY_SECONDS = 120.0
 
 
 def strict_json(text: str) -> Any:
@@ -79,6 +81,45 @@ def _check_regular(path: Path) -> None:
         raise ValueError("it is not a regular file")
     if about.st_size > _LARGEST_FILE:
         raise ValueError(f"it has {about.st_size} bytes, {_LARGEST_FILE} at most")
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a database without links, for it and all files beside it.
+
+    Raises
+    ------
+    OSError
+        If there is no folder for it, or something is there that is no file. A new
+        database in place of one on a disk that is not mounted would forget it.
+    """
+    real = Path(os.path.realpath(path))
+    if not real.parent.is_dir():
+        raise OSError("is in a folder that does not exist")
+    if os.path.lexists(path) and not real.is_file():
+        raise OSError("is not a file, or a link to a file that is missing")
+    return real
+
+
+def connect(
+    path: Path, mode: str = "rw", seconds: float | None = None
+) -> sqlite3.Connection:
+    """Open a database whose transactions are begun and committed by hand.
+
+    Where another process has it locked, they wait for some seconds.
+
+    Only SQLite may open the file: on Unix, closing any other handle would drop the
+    locks that other threads of this process hold on it.
+    """
+    database = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}",
+        timeout=_BUSY_SECONDS if seconds is None else seconds,
+        isolation_level=None,
+        uri=True,
+        check_same_thread=False,
+    )
+    # FULL may lose the last commit in a power failure: the folder is not synced.
+    database.execute("PRAGMA synchronous = EXTRA")
+    return database
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _LARGEST_COUNT = 2**53
 _LARGEST_ROUNDING = 1e-6
 
 
-def pack(stats: Removable) -> tuple[str, bytes]:
+def pack(stats: Any) -> tuple[str, bytes]:
     """Return statistics as one line of JSON and the numbers.
 
     Raises
@@ -45,9 +45,9 @@ def pack(stats: Removable) -> tuple[str, bytes]:
     >>> len(numbers), unpack(text, numbers)
     (64, SufficientStatistics(2 rows, 1 feature, 1 target))
     """
-    form, schema = getattr(stats, "form", type(stats).__name__), stats.schema
+    schema = stats.schema
     told: dict[str, Any] = {
-        "form": form,
+        "form": stats.form,
         "count": stats.count,
         "n_clients": stats.n_clients,
         "n_features": schema.n_features,
@@ -57,25 +57,20 @@ def pack(stats: Removable) -> tuple[str, bytes]:
         "feature_map": schema.feature_map,
         "n_features_in": schema.n_features_in,
     }
-    if isinstance(stats, FixedPointStatistics):
+    if stats.form == "fixed":
         grid, weight = stats.grid, stats.sums[0]
         told["grid"] = [grid.fraction_bits, grid.total_bits, grid.max_clients]
         told["exponents"] = grid.exponents
         told["weighted"] = weight != stats.count << 2 * grid.fraction_bits
         numbers = stats.words.astype("<u8")
-    elif isinstance(stats, SufficientStatistics) and form == "full":
+    elif stats.form == "full":
         told["rounding"] = stats.rounding
         moments = stats.moments
-        parts: list[Any] = [
-            [moments.weight],
-            moments.mean,
-            moments.mean_low,
-            moments.triangle,
-        ]
+        parts = [[moments.weight], moments.mean, moments.mean_low, moments.triangle]
         numbers = np.concatenate(parts).astype("<f8")
     else:
         raise StatisticsError(
-            f"{form} statistics cannot be kept one by one: only moments and "
+            f"{stats.form} statistics cannot be kept one by one: only moments and "
             "fixed-point statistics can be taken away from a total again."
         )
     return json.dumps(told, sort_keys=True), numbers.tobytes()
@@ -102,13 +97,13 @@ def unpack(text: str, numbers: bytes) -> Removable:
         )
         count = check_whole("count", told["count"], 0, _LARGEST_COUNT)
         n_clients = check_whole("n_clients", told["n_clients"], 0, _LARGEST_COUNT)
-        found = _READERS[told["form"]](told, numbers, schema, count)
+        found: Any = _READERS[told["form"]](told, numbers, schema, count)
     except StatisticsError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise StatisticsError("statistics that were not written here.") from error
-    restored: Removable = replace(found, n_clients=n_clients)
-    return restored
+    whole: Removable = replace(found, n_clients=n_clients)
+    return whole
 
 
 def _read_full(

@@ -25,8 +25,8 @@ def write_statistics(stats: Any, path: Path) -> None:
     write_bytes(path, content)
 
 
-def read_statistics(path: Path, form: str) -> Any:
-    """Return the statistics of this form in a file."""
+def read_statistics(path: Path, form: str | None = None) -> Any:
+    """Return the statistics in a file, of this form if one is given."""
     try:
         found = from_bytes(read_bytes(path))
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def read_statistics(path: Path, form: str) -> Any:
         raise StatisticsError(
             f"{path} is no file of statistics, or is damaged: {reason}."
         ) from error
-    if found.form != form:
+    if form is not None and found.form != form:
         name = type(found).__name__
         raise StatisticsError(f"{path} has {name}: use {name}.load.")
     return found
