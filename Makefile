@@ -9,9 +9,9 @@ CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
   bench-full bench-engines test-engines constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
-  test-families experiments-families \
+  test-families experiments-families test-ledger \
   soak-deployment \
-  record-faults audit fuzz poisoning security digits flamby readme docs docs-links wheel clean
+  record-faults audit private-costs fuzz poisoning security digits flamby readme docs docs-links wheel clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-deployment   crashes, strangers and restarts in such a deployment"
 	@echo "make test-tables       tables of files, also the large ones of ../shared/data"
 	@echo "make test-families     logistic regression on 581,012 rows, and in a deployment"
+	@echo "make test-ledger       a ledger killed, spoiled and on a full disk, half an hour"
 	@echo "make experiments       the paper's experiments in a reduced size, minutes"
 	@echo "make experiments-full  the same at the paper's sizes, hours, resumed where stopped"
 	@echo "make experiments-families  logistic regression against tuned FedAvg, half an hour"
@@ -32,7 +33,8 @@ help:
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make soak-deployment   30 runs in one deployment, into docs/results, ten minutes"
 	@echo "make record-faults     all faults of a deployment three times, into docs/results"
-	@echo "make audit      attacks on the privacy with canaries, ten minutes"
+	@echo "make audit      attacks on the privacy and its ledger, coverage; half an hour"
+	@echo "make private-costs     what privacy costs and its intervals cover, for make readme"
 	@echo "make security   bandit, and known advisories of what is installed"
 	@echo "make fuzz       hostile answers and files, 100,000 of them, and random tables; half an hour"
 	@echo "make poisoning  which lies of clients are found, and false alarms; a minute"
@@ -144,6 +146,11 @@ test-families: $(READY)
 	$(BIN)/python -m pytest -m "slow or not slow" tests/whole/test_families_real.py \
 	  tests/deployment/test_families_deployment.py
 
+test-ledger: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s tests/federation/test_contribution_ledger.py \
+	  tests/federation/test_ledger_damage.py tests/flower/test_ledger_fit.py
+	$(BIN)/python -m pytest -m "slow or not slow" tests/deployment/test_living_federation.py
+
 soak: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/flower/test_soak.py tests/flower/test_simulation.py \
 	  tests/project/test_examples.py tests/regression/test_coverage.py
@@ -156,7 +163,12 @@ record-faults: $(READY)
 
 audit: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/privacy/test_audit.py \
-	  tests/flower/test_secure_privacy.py
+	  tests/flower/test_secure_privacy.py tests/federation/test_secure_lies.py
+	$(BIN)/python -m pytest -m slow tests/privacy/test_ledger_attacks.py \
+	  tests/privacy/test_intervals.py
+
+private-costs: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/private_costs.py
 
 $(VENV)/.security: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[security]'

@@ -16,6 +16,7 @@ from .errors import (
     FedRidgeError,
     IllConditionedWarning,
     IncompleteFitError,
+    LedgerError,
     NotConvergedWarning,
     NotEnoughClientsError,
     PolicyError,
@@ -61,6 +62,7 @@ from .statistics.sufficient import SufficientStatistics
 from .statistics.triangular import TriangularStatistics
 
 if TYPE_CHECKING:
+    from .federation.contribution_ledger import Ledger
     from .flower import (
         FedRidge,
         LegacyFedRidge,
@@ -89,6 +91,8 @@ __all__ = [
     "IllConditionedWarning",
     "IncompleteFitError",
     "Inference",
+    "Ledger",
+    "LedgerError",
     "LegacyFedRidge",
     "NeuralTangentFeatures",
     "NotConvergedWarning",
@@ -153,6 +157,8 @@ except PackageNotFoundError:  # a checkout that was not installed
 def __getattr__(name: str) -> Any:
     if name in _FROM_FLOWER:
         return getattr(import_module(".flower", __name__), name)
+    if name == "Ledger":  # it brings SQLite along
+        return import_module(".federation.contribution_ledger", __name__).Ledger
     if name in _ESTIMATORS:
         return getattr(import_module(".regression.federated_estimator", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -113,6 +113,18 @@ PLACES = [
     Place("traffic", "`make alpha`", "docs/how-to/choose-alpha.md", tables.traffic),
     Place("experiments", EXPERIMENTS, "docs/explanation/paper.md", tables.main_table),
     Place("privacy", EXPERIMENTS, "docs/explanation/privacy.md", tables.privacy_table),
+    Place(
+        "costs",
+        DEPLOYED,
+        "docs/explanation/privacy-costs.md",
+        tables.private_cost_table,
+    ),
+    Place(
+        "intervals",
+        DEPLOYED,
+        "docs/explanation/privacy.md",
+        tables.private_interval_table,
+    ),
     Place("modes", EXPERIMENTS, HIGH_DIMENSION, tables.modes_table),
     Place("kernels", EXPERIMENTS, HIGH_DIMENSION, tables.kernels_table),
     Place("digits", DEPLOYED, "docs/explanation/numerics.md", tables.nist_table),

@@ -13,6 +13,7 @@ from fedridge_flwr.errors import FedRidgeError
 
 from . import kernels, simulated
 from .curves import client_curve, draw, row_curves
+from .ledgers import ledger_files, ledger_rounds
 from .machine import facts
 from .measure import Ratio
 from .replies import many, replies
@@ -93,6 +94,8 @@ def _benchmarks(simulation: Simulator) -> dict[str, Benchmark]:
         "selection": selection,
         "rounds": partial(simulated.rounds, simulation),
         "secure": partial(simulated.secure, simulation),
+        "ledger": ledger_files,
+        "ledger-rounds": partial(ledger_rounds, simulation),
         "fedavg": partial(simulated.fedavg, simulation, 20),
         _CURVES: list,
         "wide": wide,

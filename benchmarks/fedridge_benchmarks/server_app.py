@@ -127,6 +127,29 @@ def secure(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
     }
 
 
+def ledger(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
+    """Time rounds without a ledger and with a new one in turn."""
+    count = iter(range(10_000))
+
+    def kept() -> None:
+        path = Path(config["ledger-folder"]) / f"{next(count)}.ledger"
+        fit = FedRidge(_ALPHA, ledger=path, min_available_nodes=len(nodes))
+        fit.start(grid, timeout=_TIMEOUT)
+
+    def plain() -> None:
+        ridge_round(grid, nodes)
+
+    times: dict[str, list[float]] = {"ledger": [], "plain": []}
+    with _quiet():
+        plain()
+        kept()
+        for k in range(config["repeats"]):
+            pair = [("ledger", kept), ("plain", plain)]
+            for name, run in pair[:: -1 if k % 2 else 1]:
+                times[name].append(seconds(run))
+    return times
+
+
 def memory(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
     """Return the largest resident size of the server during one round."""
     reset_peak_memory()
@@ -168,6 +191,7 @@ def files(grid: Grid, nodes: list[int], config: Any) -> dict[str, Any]:
 SCENES = {
     "rounds": rounds,
     "secure": secure,
+    "ledger": ledger,
     "memory": memory,
     "fedavg": fedavg,
     "files": files,

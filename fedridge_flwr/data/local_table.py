@@ -271,8 +271,8 @@ def coded_features(coding: Coding, X: Any) -> Any:
     dropped = sum(int((~part.kept).sum()) for part in parts)
     if dropped:
         raise DataError(
-            f"{dropped} row(s) miss a value that the model needs. Leave them out, or "
-            'fit with missing="mean".'
+            f"{dropped} row(s) lack a value that the model needs. Remove them, or fit "
+            'with missing="mean".'
         )
     return named_frame(np.concatenate(blocks), coding.names)
 

@@ -222,40 +222,6 @@ def _as_names(names: tuple[str, ...] | None) -> Names | None:
     return None if names is None else Names.of(names)
 
 
-def as_numbers(data: Any) -> Any:
-    """Return data with NaN for every entry that is not a number.
-
-    A private release leaves such rows out without a word: an error about one of them
-    would tell that it is there.
-
-    Examples
-    --------
-    >>> as_numbers(np.array([[1.0, "two"]], dtype=object))
-    array([[ 1., nan]])
-    """
-    table = as_table(data)
-    if table is not None:
-        return table.with_nan_for(_number)
-    if isinstance(data, np.ma.MaskedArray):
-        return as_numbers(np.ma.filled(data.astype(object), np.nan))
-    if _is_sparse(data):
-        return data
-    array = np.asarray(data)
-    if array.dtype.kind not in "OUSc":
-        return data
-    flat = [_number(entry) for entry in array.ravel()]
-    return np.array(flat, dtype=np.float64).reshape(array.shape)
-
-
-def _number(entry: Any) -> float:
-    if isinstance(entry, complex | np.complexfloating):
-        return float(entry.real) if entry.imag == 0 else float("nan")
-    try:
-        return float(entry)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
-
-
 def finite_block(X: Any) -> Any:
     """Return features as float64, dense or CSR; a `DataError` names bad columns."""
     return named_block(X)[0]
@@ -453,7 +419,7 @@ def _remedy(what: str) -> str:
         return ENCODE_FIRST
     return (
         'Ridge regression predicts numbers. For labels of classes use classes="auto" '
-        "on the server; encode other text, or dates, as the number that is meant."
+        "on the server; encode other text, or dates, as numbers."
     )
 
 

@@ -16,7 +16,7 @@ from ..regression.normal_equations import normal_equations
 from ..regression.summary import recommends_triangular
 from .family_fit import family_fit
 from .multiround_fit import multiround
-from .one_shot import one_shot
+from .one_shot import one_shot, solve_gathered
 from .private_fit import private_one_shot, private_refinement
 from .recommend import better_mode
 from .report import FitReport
@@ -57,7 +57,7 @@ def way_of_fitting(settings: FitSettings) -> Fit:
 
         return secure_one_shot(settings)
     if settings.privacy is not None:
-        many = settings.privacy.rounds > 1
+        many = settings.privacy.uses_residuals
         return private_refinement(settings) if many else private_one_shot(settings)
     if settings.family != "gaussian":
         return family_fit(settings)
@@ -158,12 +158,15 @@ class FitRun:
             self.round, self.counts_losses = None, False
             found, ended = end.value, True
         except BaseException:
+            self.release_ledger()
             self.round, self.counts_losses, self.failed = None, False, True
             raise
         self.add_seconds("solve", began)
         if found is not None:
             self.result, self.model = found, found.model
             self._write_report(found)
+            if self.settings.ledger is not None:
+                self._close_ledger(found)
             if found.error is not None:
                 self.failed = True
                 raise found.error
@@ -172,6 +175,33 @@ class FitRun:
             self._hand_over(self.result)
         elif self.counts_losses:
             self._before_losses = self.bytes_up, self.bytes_down
+
+    def _close_ledger(self, result: FitResult) -> None:
+        """Put what arrived into the ledger's total, unless somebody is missing."""
+        answers: Any = result.gathered.answers
+        if self.settings.strict and self.report is not None and self.report.incomplete:
+            answers.release()  # the run stays open: the next fit asks who is missing
+        else:
+            answers.close_run()
+
+    def release_ledger(self) -> None:
+        """Let others use the ledger, if this fit has one open."""
+        if self.settings.ledger is not None and self.round is not None:
+            answers: Any = self.round.into
+            answers.release()
+
+    def without(self, client: str, total: Any) -> None:
+        """Go on without a client that has withdrawn: model and report of the others."""
+        if self.result is None:
+            return
+        gathered = self.result.gathered
+        gathered.answers.reject(client, "withdrawn: removed from the ledger")
+        gathered.total = total.to_sufficient() if total.form == "fixed" else total
+        try:
+            next(solve_gathered(self.settings, gathered))
+        except StopIteration as end:  # it asks nobody
+            self.result, self.model = end.value, end.value.model
+            self._write_report(end.value)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the rounds behind: a generator cannot be copied."""

@@ -99,7 +99,7 @@ class Gathered:
     @property
     def remarks(self) -> dict[str, str]:
         """What is unusual about clients, and may well be right."""
-        found = self.screener.remarks
+        found = self.screener.remarks | getattr(self.answers, "stale", {})
         if self.settings.classes is None:
             return found
         from .class_agreement import lookalikes
@@ -215,6 +215,10 @@ class Gathered:
     def new_answers(self) -> Aggregate:
         """Return what adds the contributions up."""
         settings, feature_map = self.settings, self.feature_map
+        if settings.ledger is not None:
+            from .ledger_fit import LedgerAggregate
+
+            return LedgerAggregate(settings=settings, feature_map=feature_map)
         if settings.classes is None:
             return Aggregate(settings=settings, feature_map=feature_map)
         from .class_agreement import ClassAggregate

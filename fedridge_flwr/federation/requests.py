@@ -1,7 +1,7 @@
 """What a server can ask its clients for, and what an answer consists of."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +24,9 @@ from . import costs
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 from .secure_sum.terms import Terms
 
+ID_BYTES = 16
+"""Length of the random id of an upload."""
+
 OPENING_MODES = ("refine", "cg", "auto")
 MODES = ("oneshot", *OPENING_MODES)
 
@@ -33,7 +36,8 @@ class Answer:
     """What a client sends: arrays in order, what they are, and of which columns.
 
     Beside full statistics, `means_low` is what rounding cut off their means. If the
-    targets are `labelled`, their names are labels of classes and travel in clear.
+    targets are `labelled`, their names are labels of classes and travel in clear. An
+    `upload` has an id, and may have only the rows `since` another one.
     """
 
     kind: str
@@ -42,6 +46,21 @@ class Answer:
     schema: Schema
     means_low: bytes = b""
     labelled: bool = False
+    upload: bytes = b""
+    since: bytes = b""
+
+
+class Sent(NamedTuple):
+    """Statistics that a client sent to a server that keeps them.
+
+    `upload` is the client's own id of all that it has sent by now; empty if it keeps no
+    record. `statistics` have the rows since the upload `since`, or all if that is
+    empty.
+    """
+
+    statistics: Any
+    upload: str = ""
+    since: str = ""
 
 
 class Losses(NamedTuple):
@@ -113,10 +132,15 @@ class AskTable(Request):
 
 @dataclass(frozen=True)
 class AskStatistics(Request):
-    """The sufficient statistics of all rows: everything at once."""
+    """The sufficient statistics of all rows: everything at once.
+
+    A server that keeps them says which `uploads` it has, by the ids that clients gave
+    them. A client whose own is among them may answer with those of its new rows.
+    """
 
     wire_dtype: str = "float64"
     statistics: str = "moments"
+    uploads: frozenset[str] | None = None
 
     task: ClassVar[str] = "statistics"
 
@@ -252,17 +276,26 @@ class AskKeys(Request):
 
 @dataclass(frozen=True, eq=False)
 class AskShares(Request):
-    """Shares of a client's secrets, in a box for each neighbour."""
+    """Shares of a client's secrets, in a box for each neighbour.
+
+    Of clients that are no neighbours, `others` are the fingerprints of their keys.
+    """
 
     terms: Terms
     keys: NDArray[np.uint8]
+    others: Sequence[bytes] = ()
 
     task: ClassVar[str] = "secure-shares"
+
+    @property
+    def session(self) -> bytes:
+        """The name of the secure sum."""
+        return self.terms.session
 
 
 @dataclass(frozen=True, eq=False)
 class AskMasked(Request):
-    """The statistics under masks; `present` says which neighbours sent boxes."""
+    """The statistics under masks; `present` says which clients sent boxes."""
 
     session: bytes
     present: bytes
@@ -273,16 +306,32 @@ class AskMasked(Request):
 
 
 @dataclass(frozen=True)
-class AskUnmask(Request):
-    """One share of each neighbour, by whether it delivered."""
+class AskConfirm(Request):
+    """For each neighbour a confirmation of which clients are said to have delivered."""
 
     session: bytes
     delivered: bytes
 
+    task: ClassVar[str] = "secure-confirm"
+
+
+@dataclass(frozen=True, eq=False)
+class AskUnmask(Request):
+    """One share of each neighbour, if enough of them confirm who delivered."""
+
+    session: bytes
+    confirmations: NDArray[np.uint8]
+
     task: ClassVar[str] = "secure-unmask"
 
 
-SECURE_TASKS = (AskKeys.task, AskShares.task, AskMasked.task, AskUnmask.task)
+SECURE_TASKS = (
+    AskKeys.task,
+    AskShares.task,
+    AskMasked.task,
+    AskConfirm.task,
+    AskUnmask.task,
+)
 
 
 def exact_mode(

@@ -13,7 +13,7 @@ import numpy as np
 from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
-from ..data.rows import Rows, as_numbers, check_rows
+from ..data.rows import Rows, check_rows
 from ..data.schema import HasSchema, Schema
 from ..errors import (
     ColumnNamesError,
@@ -37,6 +37,7 @@ from .requests import (
     Answer,
     AskClasses,
     AskColumns,
+    AskConfirm,
     AskCounts,
     AskEvaluation,
     AskLosses,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flwr")
 
 # Of a secure sum, what says nothing about rows.
-_ABOUT_KEYS = (AskShares.task, AskUnmask.task)
+_ABOUT_KEYS = (AskShares.task, AskConfirm.task, AskUnmask.task)
 NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
@@ -154,8 +155,15 @@ class Guards:
                 decline(policy.reasons_by_rows(rows, mapped, origin))
         self.check_number(rows.n_filled)
 
+    @property
+    def keeps_history(self) -> bool:
+        """Whether uploads are compared with those before."""
+        return any(policy.min_row_difference > 1 for policy in self.policies)
+
     def check_number(self, n_rows: int) -> None:
-        """Decline with too few rows, whatever they are."""
+        """Decline with too few rows, or too few new ones."""
+        for policy in self.policies:
+            decline(policy.few_rows(n_rows))
         if n_rows < self.min_rows:
             raise DataError(
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."
@@ -225,11 +233,13 @@ def respond(
 
         return family_answer(request, (X, y, weight), origin, guards)
     if request.task == AskRelease.task:
-        return _release(request, found, guards)
+        from .private_respond import private_answer
+
+        return private_answer(request, found, guards)
     loaded, rows = admitted_rows(request, found, guards)
     y = y if request.classes is None else rows.Y
     if request.task != AskProduct.task:
-        _log_map(rows, request.feature_map)
+        log_map(rows, request.feature_map)
     answer: Answer | ErrorMoments | Losses
     if request.task == AskEvaluation.task:
         answer = _evaluation(request, rows, (X, y, weight))
@@ -243,7 +253,7 @@ def respond(
 def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
     """Return rows as they were loaded, and as they are wanted, if they may be used."""
     X, y, weight, *more = found
-    _refuse_offset(more)
+    refuse_offset(more)
     if request.classes is None:
         loaded = check_rows(X, y, weight)
         rows = loaded.arranged(request.columns)
@@ -339,7 +349,8 @@ def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
     return rows if feature_map is None else map_rows(rows, feature_map)
 
 
-def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
+def log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
+    """Say in the client's log what its rows go through."""
     if feature_map is not None:
         log.info("Rows go through %s.", feature_map.describe(rows.n_features))
 
@@ -397,33 +408,10 @@ def _product(request: AskProduct, rows: Rows) -> Answer:
     return Answer(request.task, {"product": product}, rows.n_rows, rows.schema)
 
 
-def _release(request: Any, found: Any, guards: Guards) -> Answer:
-    """Return a private release, which counts as one example."""
-    rows, curator = private_rows(request, found, guards), guards.curator
-    if curator is None:
-        raise PrivacyError("there is nobody who makes private releases.")
-    release = curator.answer(request.release, rows)
-    return Answer("private", {"release": release}, 1, rows.schema)
-
-
-def _refuse_offset(more: Sequence[RowOrigin | None]) -> None:
+def refuse_offset(more: Sequence[RowOrigin | None]) -> None:
+    """Refuse rows with an offset, which only families take."""
     if more and more[0] is not None and more[0].offset is not None:
         raise DataError(_NO_OFFSET)
-
-
-def private_rows(request: Request, found: Any, guards: Guards) -> Rows:
-    """Return the rows of a private release, behind the map."""
-    X, y, weight, *more = found
-    _refuse_offset(more)
-    # An error about one record would reveal that it is there, and so would a refusal
-    # by the number of rows: of a policy, only what is about names applies.
-    rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)
-    guards.check_columns(rows, more[0] if more else None)
-    policy = None if guards.curator is None else guards.curator.policy
-    if policy is not None and policy.report_failures:
-        rows.refuse_columns_without_numbers()
-    _log_map(rows, request.feature_map)
-    return _mapped(rows, request.feature_map)
 
 
 def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:
@@ -460,11 +448,11 @@ _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
 }
 
 
-def check_width(rows: Rows) -> None:
+def check_width(rows: Rows, most: int = MOST_FEATURES) -> None:
     """Decline a feature map of the server's whose statistics would fill the memory."""
-    if rows.feature_map is not None and rows.n_features > MOST_FEATURES:
+    if rows.feature_map is not None and rows.n_features > most:
         raise ProtocolError(
             f"the server's feature map makes {rows.n_features} features, of which a "
-            f"matrix of d x d is too much (at most {MOST_FEATURES}): use a smaller "
-            'map, or mode="cg".'
+            f"matrix of d x d is too much (at most {most}): use a smaller map, or, "
+            'without privacy, mode="cg".'
         )

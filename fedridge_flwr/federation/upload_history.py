@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._files import connect
 from .._text import counted
 from ..data.local_table import RowOrigin
 from ..data.names import Columns, Names
@@ -27,7 +28,6 @@ from ..errors import PolicyError
 RowBlocks: TypeAlias = NDArray[Any] | Iterable[NDArray[Any]]
 Hashes: TypeAlias = NDArray[np.uint64]
 
-_BUSY_SECONDS = 120.0
 _KEY_BYTES = 32
 # Odd, so that equal rows get different hashes: first, second, third of their kind.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -119,11 +119,7 @@ but these rows differ from those of an earlier upload in 1 row.
             if self._key_file.exists() and not self._file.exists():
                 raise _unusable(f"{self._file} is missing")
             os.close(os.open(self._file, os.O_CREAT | os.O_RDWR, 0o600))
-            database = sqlite3.connect(
-                self._file, timeout=_BUSY_SECONDS, isolation_level=None
-            )
-            with contextlib.closing(database):
-                database.execute("PRAGMA synchronous = EXTRA")
+            with contextlib.closing(connect(self._file.absolute())) as database:
                 database.execute("BEGIN IMMEDIATE")
                 yield database, self._key(database)
         except (OSError, sqlite3.Error) as error:

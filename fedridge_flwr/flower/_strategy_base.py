@@ -1,5 +1,7 @@
 """What both strategies share: the fit they drive, its results, and its log."""
 
+from __future__ import annotations
+
 import logging
 import re
 import time
@@ -7,40 +9,36 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from .._checks import check_whole
 from .._text import counted
-from ..errors import FedRidgeError, PrivacyError
+from ..errors import FedRidgeError, LedgerError, PrivacyError
 from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskCounts, AskEvaluation, Request
 from ..federation.settings import FitSettings
-from ..federation.standard_errors import infer_result
-from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.binned import BinnedOutcomes
-from ..regression.family_inference import FamilyInference
 from ..regression.family_model import FamilyModel
-from ..regression.inference import Inference
 from ..regression.model import RidgeModel
-from ..regression.normal_equations import Exact, Statistics
-from ..regression.residual_moments import ResidualMoments
-from ..statistics.encoding import EXACT_FORMS
 from .error_text import LONGEST_NAME
 from .evaluation_metrics import pool_evaluations
 from .exchange import Reply, fedavg_round_bytes
+from .fitted_attributes import FittedAttributes, fitted
 from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
 
+if TYPE_CHECKING:
+    from ..federation.ledger_runs import Receipt
+
 log = logging.getLogger("flwr")
 NO_ROUND = -1
-_T = TypeVar("_T")
 _CLIENT = re.compile(r"\bclient (\d+)\b")
 _HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
@@ -49,10 +47,6 @@ _HOW_ALPHA = {
     "groups": "chosen by leaving groups of clients out",
     "noise": "chosen by the noisy statistics",
 }
-_NOT_FITTED = (
-    "not fitted: start() has not been called, or it failed, or the older driver was "
-    "not given enough of the rounds that the mode needs."
-)
 
 
 class ClientNames:
@@ -93,6 +87,25 @@ class ClientNames:
         """Return what a client is called, its id where it has no name."""
         return self.among([client]).get(client, client)
 
+    def lasting(self, client: str) -> str | None:
+        """Return the name that a client was registered with.
+
+        It is the same in every run, and known before the client answers. Its key is no
+        name: without authentication Flower makes a new one whenever a SuperNode starts,
+        and in every simulation.
+        """
+        return self._names.get(client) if client in self._registered else None
+
+    def in_ledger(self, client: str) -> str:
+        """Return the name of a client in a ledger; its id if it has none.
+
+        Where nodes are registered by name, what others say of themselves does not
+        count: they could take the place of a site that is away.
+        """
+        if client in self._registered or not self._registered:
+            return self._names.get(client, client)
+        return client
+
     def among(self, clients: Iterable[str]) -> dict[str, str]:
         """Return what those of these clients are called that have a name."""
         shared = Counter(self._names.values())
@@ -108,109 +121,14 @@ class ClientNames:
         return _CLIENT.sub(lambda m: f"client {known.get(m[1], m[1])}", text)
 
 
-class StrategyBase:
+class StrategyBase(FittedAttributes):
     """A strategy of either API: drives a `FitRun` and gives access to its results."""
 
-    _settings: FitSettings
-    _run: FitRun
     _last_round: int
     _names: ClientNames
     _arrays: ArrayRecord
-
-    # ---- results ----------------------------------------------------------------
-
-    @property
-    def model_(self) -> RidgeModel:
-        """The fitted model."""
-        result = _fitted(self._run.result)
-        if result.model is None:
-            raise AttributeError(
-                f"there is no model ({type(result.error).__name__}): {result.error} "
-                "The statistics are kept: solve(strategy.statistics_, alpha=...) needs "
-                "no further round."
-            )
-        if self._run.model is None:
-            raise AttributeError(
-                "there is no model_: clients are missing in it, and strict=True. "
-                "solve(strategy.statistics_, alpha) is the model without them."
-            )
-        return result.model
-
-    @property
-    def report_(self) -> FitReport:
-        """Who took part, what it cost, how well posed the answer is."""
-        return _fitted(self._run.report)
-
-    @property
-    def selection_(self) -> AlphaSelection:
-        """How alpha was chosen, if it was."""
-        result = self._run.result
-        if result is not None and result.selection is None:
-            raise AttributeError(
-                "alpha was given and not chosen: there is no selection_. Use alphas=."
-            )
-        return _fitted(None if result is None else result.selection)
-
-    @property
-    def statistics_(self) -> Statistics | PrivateStatistics:
-        """The total over all participants; another alpha needs no other round."""
-        result = self._run.result
-        if result is not None and result.statistics is None:
-            raise AttributeError(
-                "a fit in several rounds never has the statistics: for another alpha, "
-                'run it again, or use mode="oneshot".'
-            )
-        total: Any = None if result is None else result.statistics
-        return _fitted(total)  # type: ignore[no-any-return]
-
-    @property
-    def client_statistics_(self) -> dict[str, Exact]:
-        """Statistics by client, by name where it has one, where the server kept them.
-
-        It does with ``cv="server"`` or "clients", and, up to 32 MB in all, to screen.
-        """
-        gathered = _fitted(self._run.result).gathered
-        parts, wanted = gathered.answers.parts, gathered.answers.participants
-        if any(getattr(parts.get(c), "form", "") not in EXACT_FORMS for c in wanted):
-            raise AttributeError(
-                "the server did not keep full statistics of every client, but their "
-                'total only: use alphas=[...] with cv="server", which does.'
-            )
-        return {self._names.of(client): parts[client] for client in wanted}
-
-    @property
-    def inference_(self) -> Inference | FamilyInference:
-        """Standard errors, tests and intervals of the model.
-
-        They are of the kind that `standard_errors` says. Other kinds are `infer` of
-        `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
-        `residual_moments_`.
-        """
-        model = self.model_
-        if isinstance(model, FamilyModel):
-            return model.inference()
-        total = cast("Statistics", self.statistics_)
-        if model.privacy_ is not None or total.form not in EXACT_FORMS:
-            raise AttributeError(
-                "there is no inference_: standard errors need full statistics without "
-                "noise."
-            )
-        result = _fitted(self._run.result)
-        if result.no_residuals:
-            raise AttributeError(result.no_residuals)
-        return infer_result(self._settings, result)
-
-    @property
-    def residual_moments_(self) -> ResidualMoments:
-        """Squared residuals of all clients, with `standard_errors` "HC0" to "HC3"."""
-        result = _fitted(self._run.result)
-        if result.residuals is None:
-            raise AttributeError(
-                result.no_residuals
-                or 'nobody was asked for residuals: use standard_errors="HC3" or the '
-                "like."
-            )
-        return result.residuals
+    _requests: dict[str, Request]
+    _least: int
 
     # ---- rounds -----------------------------------------------------------------
 
@@ -230,9 +148,13 @@ class StrategyBase:
                 "server's own: start(grid, evaluate_fn=f), f(server_round, arrays)."
             )
         self._settings = settings
+        # Those whose answers are in a ledger need not be there.
+        self._least = 1 if settings.ledger is not None else settings.min_clients
         self._new_fit()
 
     def _new_fit(self) -> None:
+        if self._settings.ledger is not None and hasattr(self, "_run"):
+            self._run.release_ledger()
         self._run, self._last_round = FitRun(self._settings), NO_ROUND
         self._names = ClientNames()
 
@@ -263,12 +185,16 @@ class StrategyBase:
             client, content = reply.client, reply.content
             self._run.bytes_up += reply.size
             self._names.tell(client, reply.name or _name_in(content))
+            if self._settings.ledger is not None:
+                client = self._claimed(client, into)
             if content is None:
                 (into.crash if reply.crashed else into.refuse)(client, reply.error)
                 continue
-            request = ask.get(client) if isinstance(ask, Mapping) else ask
+            request = ask.get(reply.client) if isinstance(ask, Mapping) else ask
             if request is not None:
                 into.take(client, partial(read_answer, content, request))
+        if self._settings.ledger is not None:
+            asked = [self._names.in_ledger(client) for client in asked]
         into.refuse_silent(asked, silence)
 
     def _take_round(
@@ -277,7 +203,8 @@ class StrategyBase:
         """Hand the replies of the current round over."""
         current = self._run.round
         if current is not None:
-            self._hand_over(replies, current.into, current.ask, asked, silence)
+            ask = self._requests if self._settings.ledger is not None else current.ask
+            self._hand_over(replies, current.into, ask, asked, silence)
 
     def _finish_round(self, where: str, server_round: int) -> RidgeModel | None:
         """Go on with the fit, and log who is left out and how far it has come."""
@@ -320,10 +247,71 @@ class StrategyBase:
         if (result := self._run.result) is not None:
             result.no_residuals = self._names.in_text(result.no_residuals)
 
+    # ---- ledger -----------------------------------------------------------------
+
+    def remove(self, client: str) -> Receipt:
+        """Take a client out of the ledger: its site withdraws, nobody is asked.
+
+        After a fit, `model_`, `statistics_` and `report_` are those of the others. What
+        was saved, printed or sent before still has its rows in it.
+
+        Parameters
+        ----------
+        client : str
+            Its name in the ledger.
+
+        Returns
+        -------
+        Receipt
+            Who, when, the hash of the total before and after, and how exact it is.
+        """
+        from ..federation.contribution_ledger import Ledger
+
+        if self._settings.ledger is None:
+            raise FedRidgeError("only a strategy with ledger=... can remove a client.")
+        with Ledger(self._settings.ledger, create=False) as ledger:
+            receipt = ledger.remove(client)
+            if len(ledger):
+                self._run.without(client, ledger.total())
+            else:
+                self._new_fit()
+        return receipt
+
+    def _ask(self, ask: Any, nodes: Iterable[str]) -> dict[str, Request]:
+        """Return the request for each node, and keep them to read the answers by.
+
+        With a ledger, nodes that answered before an interruption are not asked again.
+        """
+        self._requests = requests_to(ask, nodes)
+        if self._settings.ledger is not None and self._run.round is not None:
+            self._requests = self._ask_missing(self._run.round.into)
+        return self._requests
+
+    def _ask_missing(self, into: Any) -> dict[str, Request]:
+        known = {node: self._names.lasting(node) or "" for node in self._requests}
+        shared = [each for each, n in Counter(known.values()).items() if each and n > 1]
+        if shared:
+            raise LedgerError(
+                f"two nodes are registered as {shared[0]!r}, so a ledger cannot tell "
+                "them apart: give every SuperNode a name of its own."
+            )
+        missing = [node for node in known if not into.has_answered(known[node])]
+        if not missing:
+            return {}
+        request = into.request_with_uploads(self._requests[missing[0]])
+        return dict.fromkeys(missing, request)
+
+    def _claimed(self, node: str, into: Any) -> str:
+        """Return the name of a node in the ledger, which no other node may have."""
+        name = self._names.in_ledger(node)
+        if hasattr(into, "claim"):
+            into.claim(name, node)
+        return name
+
     # ---- evaluation -------------------------------------------------------------
 
     def _evaluation_request(self) -> Request:
-        gathered, model = _fitted(self._run.result).gathered, self.model_
+        gathered, model = fitted(self._run.result).gathered, self.model_
         # The arrays of the model are on mapped columns.
         ask: Request = AskEvaluation(model)
         if isinstance(model, FamilyModel):
@@ -381,7 +369,7 @@ class StrategyBase:
                 f"({privacy.trust} trust)"
             )
         if settings.secure is not None:
-            return "a secure sum in four exchanges (experimental)"
+            return "a secure sum in five exchanges (experimental)"
         small = ["to count classes"] * (settings.class_weight == "balanced")
         small += ["for the feature map"] * settings.map_needs_data
         first = f", after a small round {' and one '.join(small)}" if small else ""
@@ -457,9 +445,3 @@ def either_name(**spellings: int | None) -> int | None:
         both = " and ".join(f"{name}={value}" for name, value in given.items())
         raise FedRidgeError(f"{both} are two names of one setting: give one of them.")
     return next(iter(given.values()), None)
-
-
-def _fitted(value: _T | None) -> _T:
-    if value is None:
-        raise AttributeError(_NOT_FITTED)
-    return value

@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from flwr.app import ConfigRecord, Context, Message
@@ -75,6 +76,7 @@ from .release_memory import RELEASES, ClientName, PrivacyTerms
 from .row_cache import cached_rows
 
 LoadData: TypeAlias = Callable[[Context], Any]
+LoadNewData: TypeAlias = Callable[[Context, Any], tuple[Any, Any]]
 
 log = logging.getLogger("flwr")
 _OK = Status(Code.OK, "Success")
@@ -85,6 +87,8 @@ def ridge_client_app(
     load_data: LoadData,
     load_eval_data: LoadData | None = None,
     *,
+    load_new_data: LoadNewData | None = None,
+    upload_folder: str | os.PathLike[str] | None = None,
     min_rows: int = 2,
     share_feature_names: bool = False,
     feature_maps: Sequence[FeatureMap] | None = None,
@@ -115,6 +119,15 @@ def ridge_client_app(
         server a reason, raise a `DataError`.
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
+    load_new_data : callable, optional
+        ``load_new_data(context, since)`` returns the rows since a position, and the new
+        position, a number or a text: ``(X, y), position``. ``since`` is a position that
+        it returned before, or None for all rows. With it, a server that has a ledger is
+        sent new rows only, where both sides know exactly what was sent before.
+    upload_folder : path-like, optional
+        A folder in which the client records what it has sent (no rows), for tests and
+        simulations. In a deployment the site names one of its own in its node-config,
+        ``uploads="/data/uploads"``. Without any, all rows are sent every time.
     min_rows : int
         With fewer rows, weights of zero not counted, the client declines: the
         statistics of one row are the row.
@@ -190,6 +203,8 @@ change from run to run.
     """
     for load in (load_data, load_eval_data or load_data):
         check_takes_context(load)
+    if load_new_data is not None and not callable(load_new_data):
+        raise must_be("load_new_data", "a function of the context", load_new_data)
     check_whole("min_rows", min_rows)
     if site_policy is not None and not isinstance(site_policy, SitePolicy):
         raise must_be("site_policy", "a SitePolicy", site_policy)
@@ -217,6 +232,13 @@ change from run to run.
             # Sites that have gone may change the coding within a fit.
             return cached_rows(place, (fit, request.coding), rows)
 
+        def respond_since(request: Request, guards: Guards) -> Any:
+            from .new_rows import answer_since
+
+            load_new: Any = partial(load_new_data or load_data, context)
+            config = context.node_config
+            return answer_since(request, guards, load_new, config, upload_folder)
+
         def guards(task: str) -> Guards:
             private = task == AskRelease.task or task in SECURE_TASKS
             remembers = private or private_only or RELEASES in context.state
@@ -239,6 +261,7 @@ change from run to run.
             private_only=private_only,
             reports_failures=reports_failures,
             named=name_field(context, display_name),
+            respond_since=None if load_new_data is None else respond_since,
         )
 
     app = ClientApp()
@@ -276,6 +299,9 @@ class Site:
         Whether the server may hear why a private release failed.
     named : mapping of str to str
         What answers say of who it is: nothing, or the name that people know it by.
+    respond_since : callable, optional
+        From a request of a server that keeps uploads, and guards, to the answer with
+        the new rows.
     """
 
     load: Callable[[Request, object], Any]
@@ -284,6 +310,7 @@ class Site:
     private_only: bool
     reports_failures: bool = False
     named: Mapping[str, str] = field(default_factory=dict)
+    respond_since: Callable[[Any, Guards], Any] | None = None
 
     def respond(
         self,
@@ -296,6 +323,9 @@ class Site:
         request = read_request(config, arrays, evaluating=evaluating)
         keep_to_own_cores()
         guards = self.guards(request.task)
+        streams = getattr(request, "uploads", None) is not None
+        if streams and self.respond_since is not None:
+            return self.respond_since(request, guards)
         fit = config.get(FIT_KEY)
         return respond(request, lambda: self.load(request, fit), guards)
 
@@ -396,7 +426,7 @@ def _secure_guard(context: Context, own: SecurePolicy | None, site: Any) -> Any:
     # It brings the primitives along, which nobody else needs.
     from .secure_memory import secure_guard
 
-    return secure_guard(context.state, own, site)
+    return secure_guard(context, own, site)
 
 
 def name_field(

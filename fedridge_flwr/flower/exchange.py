@@ -186,7 +186,7 @@ def ask(
             return
         if now - began >= timeout:
             log.warning(
-                "%s: %d of %d answers after %g s, going on without the rest",
+                "%s: %d of %d answers after %g s, continuing without the rest",
                 what,
                 done,
                 total,
@@ -298,7 +298,9 @@ def check_share(name: str, value: float) -> float:
     """Return a fraction of the nodes; of those that train it must be above 0."""
     share = check_fraction(name, value)
     if share == 0.0 and name != "fraction_evaluate":
-        raise FedRidgeError(f"{name} must be above 0: someone has to answer.")
+        raise FedRidgeError(
+            f"{name} must be above 0: at least one client has to answer."
+        )
     return share
 
 

@@ -66,10 +66,9 @@ class LegacyFedRidge(StrategyBase, Strategy):
     minimised over the rows of all clients, for Flower's older fit/evaluate API; the
     names of the parameters follow the older FedAvg.
 
-    One round is all it needs, but for private rounds, the modes of several rounds, and
-    maps that need data: when it is done, it selects nobody any more. Since a
-    ``server_fn`` app never gets its strategy back, take the model with `on_model` or
-    `save_model`.
+    One round is all it needs, but for the cases in the notes; after that it selects
+    nobody. Since a ``server_fn`` app never gets its strategy back, take the model with
+    `on_model` or `save_model`.
 
     Parameters
     ----------
@@ -101,7 +100,7 @@ class LegacyFedRidge(StrategyBase, Strategy):
     privacy, feature_map, mode, tol, max_rounds
         As in `fedridge_flwr.FedRidge`; the notes say which need more than one round.
     classes, class_weight, family, standard_errors, wire_dtype, statistics, max_bytes, \
-screen, unnamed, strict, formula
+screen, unnamed, strict, formula, ledger
         As in `fedridge_flwr.FedRidge`.
     secure : SecureSum, optional
         Refused: secure sums need `fedridge_flwr.FedRidge`.
@@ -111,10 +110,8 @@ screen, unnamed, strict, formula
         File the model is written to, as JSON; use an absolute path.
     initial_parameters : Parameters, optional
         Accepted where FedAvg had it, and ignored.
-    min_available_nodes : int, optional
-        Another spelling of `min_available_clients`.
-    min_train_nodes : int, optional
-        Another spelling of `min_fit_clients`.
+    min_available_nodes, min_train_nodes : int, optional
+        Other spellings of `min_available_clients` and `min_fit_clients`.
 
     Attributes
     ----------
@@ -138,8 +135,7 @@ screen, unnamed, strict, formula
     number of clients. Give ``ServerConfig`` a ``round_timeout``: without, a client that
     never answers holds up the round. `fedridge_flwr.FedRidge` has neither limitation.
 
-    The strategy does not know how many rounds ``ServerConfig`` has; one is enough but
-    for these:
+    ``ServerConfig`` needs one round only, but for these:
 
     - Private rounds: as many as the privacy has.
     - The modes of several rounds end by themselves, after `max_rounds` at the latest,
@@ -235,6 +231,7 @@ screen, unnamed, strict, formula
         strict: bool = False,
         secure: SecureSum | None = None,
         formula: TableFormula | str | None = None,
+        ledger: str | os.PathLike[str] | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
         initial_parameters: Parameters | None = None,
@@ -298,19 +295,23 @@ screen, unnamed, strict, formula
         else:
             again = set(current.to)
             clients = [c for c in _connected(client_manager) if _name(c) in again]
-        self._asked, self._began = [_name(c) for c in clients], time.perf_counter()
+        requests = self._ask(current.ask, map(_name, clients))
+        clients = [client for client in clients if _name(client) in requests]
+        self._asked, self._began = list(requests), time.perf_counter()
         if not clients:
             # The driver skips a round without clients: the fit goes on here.
             self._finish_round("aggregate_fit", server_round)
             if self._run.report is not None:
                 self._log_report()
             return []
-        request: Any = current.ask
-        config_fn, sites = self.on_fit_config_fn, len(clients)
-        ins = FitIns(*self._ins(request, config_fn, server_round, sites))
-        size = _bytes(fitins_to_recorddict(ins, True))
+        function, sites = self.on_fit_config_fn, len(clients)
+        ins = {
+            key: FitIns(*self._ins(each, function, server_round, sites))
+            for key, each in {id(each): each for each in requests.values()}.items()
+        }
+        size = _bytes(fitins_to_recorddict(next(iter(ins.values())), True))
         self._run.bytes_down += len(clients) * size
-        return [(client, ins) for client in clients]
+        return [(client, ins[id(requests[_name(client)])]) for client in clients]
 
     def _ins(
         self,
@@ -349,7 +350,7 @@ screen, unnamed, strict, formula
             lambda: _connected(client_manager),
             self.min_available_clients,
             _WAIT_SECONDS,
-            at_least=needed,
+            at_least=self._least,
         )
         self._names.register(getattr(clients[0], "grid", None))
         self._run.add_seconds("wait", began)

@@ -1,5 +1,6 @@
 """`RidgeClient`: the client of the older API, for apps that have a client_fn."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._checks import check_whole
 from ..data.rows import check_rows
-from ..errors import PrivacyError
+from ..errors import DataError, PrivacyError
 from ..features import FeatureMap, check_permission
 from ..federation.disclosure import SitePolicy
 from ..federation.requests import AskStatistics
@@ -26,6 +27,7 @@ from .client import (
     name_field,
     site_policies,
 )
+from .new_rows import answer_since, rows_after, stacked
 from .protocol.answer_records import answer_fields
 from .release_memory import ClientName, PrivacyTerms
 
@@ -56,21 +58,26 @@ class RidgeClient(NumPyClient):
         is remembered there. With it the server knows the client by the name in its
         node config, or by its partition.
     privacy_policy, privacy_ledger, client_name, site_policy
-        As in `ridge_client_app`. A policy that the SuperNode's node-config names is
-        found with `context` only; the environment is looked at in any case.
+        As in `ridge_client_app`. A policy in the SuperNode's node-config is found only
+        with `context`; the environment variable is always read.
+
+    upload_folder : path-like, optional
+        A folder in which the client records what it has sent, as in
+        `ridge_client_app`, if the node-config of `context` names none.
 
     Raises
     ------
     PrivacyError
         If there is a policy or a ledger and no context.
     DataError
-        If `eval_data` is not as it should be. The training rows are checked when they
-        are asked for, so that the server hears of it.
+        If `eval_data` is invalid. The training rows are checked on request, so that the
+        server receives the error.
 
     Notes
     -----
-    What a ``client_fn`` raises before there is a client, Flower sends to the server
-    with its message. `ridge_client_app` keeps the message, and answers both strategies.
+    If a ``client_fn`` raises before it returns a client, Flower sends the message of
+    the exception to the server. `ridge_client_app` does not send it, and answers both
+    strategies.
 
     Examples
     --------
@@ -107,12 +114,13 @@ class RidgeClient(NumPyClient):
         privacy_ledger: PrivacyLedger | None = None,
         client_name: ClientName | None = None,
         site_policy: SitePolicy | None = None,
+        upload_folder: str | os.PathLike[str] | None = None,
     ) -> None:
         train: Any = (X, y, sample_weight)
         if offset is not None:
             given = (*train, offset)
             train = loaded_rows(given, AskStatistics(), "X, y")
-        evaluation: Any = train
+        evaluation: Any = None
         if eval_data is not None:
             evaluation = loaded_rows(eval_data, AskStatistics(), "eval_data")
         check_whole("min_rows", min_rows)
@@ -123,7 +131,7 @@ class RidgeClient(NumPyClient):
                 "privacy_policy and privacy_ledger need context=context, which "
                 "client_fn(context) receives: releases are remembered there."
             )
-        self._rows = train
+        self._rows, self._evaluation = train, evaluation
         curator = None
         if context is not None or private_only:
             terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
@@ -136,8 +144,9 @@ class RidgeClient(NumPyClient):
             return Guards(min_rows, allowed, curator, policies)
 
         self._site = Site(
-            load=lambda request, _: (
-                evaluation if request.task in EVALUATION_TASKS else train
+            load=lambda request, _: self._asked_rows(request.task),
+            respond_since=lambda request, guards: answer_since(
+                request, guards, self._since, node_config, upload_folder
             ),
             guards=guards,
             share_names=share_feature_names,
@@ -145,6 +154,52 @@ class RidgeClient(NumPyClient):
             reports_failures=privacy_policy is not None
             and privacy_policy.report_failures,
             named={} if context is None else name_field(context),
+        )
+
+    def _asked_rows(self, task: str) -> Any:
+        evaluates = task in EVALUATION_TASKS and self._evaluation is not None
+        return self._evaluation if evaluates else self._rows
+
+    def _since(self, since: Any) -> Any:
+        """Return the rows from a row on, and how many there are now."""
+        if len(self._rows) > 3:
+            return self._rows, self.n_rows
+        first = 0 if since is None else since
+        if type(first) is not int or not 0 <= first <= self.n_rows:
+            return None
+        return rows_after(self._rows, first), self.n_rows
+
+    def update(self, X: Any, y: Any, sample_weight: Any = None) -> None:
+        """Add rows that have arrived since; the next answer has them too.
+
+        A server with a ledger is then sent the statistics of the new rows only, if
+        there is a record of what it was sent before: see `upload_folder`.
+
+        Parameters
+        ----------
+        X, y : array-like
+            The new rows, with the same columns.
+        sample_weight : array-like, optional
+            Their weights, if the rows before have any.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import RidgeClient
+        >>> client = RidgeClient([[0.0], [1.0]], [1.0, 3.0])
+        >>> client.update([[2.0], [3.0]], [5.0, 7.0])
+        >>> client.n_rows
+        4
+        """
+        check_rows(X, y, sample_weight)
+        if len(self._rows) > 3 or (self._rows[2] is None) != (sample_weight is None):
+            raise DataError(
+                "rows with an offset cannot be added, and new rows need weights if the "
+                "others have any: make a new RidgeClient of all rows."
+            )
+        new = (X, y, sample_weight)
+        self._rows = tuple(
+            old if old is None else stacked(old, added)
+            for old, added in zip(self._rows, new, strict=True)
         )
 
     @property

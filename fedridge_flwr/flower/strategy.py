@@ -24,7 +24,6 @@ from ._strategy_base import (
     StrategyBase,
     log,
     model_metrics,
-    requests_to,
     selection_metrics,
     settings_of,
 )
@@ -147,10 +146,13 @@ class FedRidge(StrategyBase, Strategy):
         first line of the report says how many clients and rows are in it.
     secure : SecureSum, optional
         The server learns the sum of all clients' statistics, exactly, and no single one
-        of them, in four exchanges. Experimental; see `SecureSum`.
+        of them, in five exchanges. Experimental; see `SecureSum`.
     formula : str or TableFormula, optional
         As in ``"bp ~ age + C(sex)"``, where clients have whole tables. One round more
         agrees on the levels of categories and names the tables that do not fit.
+    ledger : path-like, optional
+        File of a `Ledger`, as an absolute path. Answers are added to what it has, in
+        place of earlier ones of the same site; an interrupted run is taken up again.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -176,9 +178,8 @@ class FedRidge(StrategyBase, Strategy):
 
     Examples
     --------
-    Three clients with a part of the diabetes data each. In an app of yours,
-    ``client_app`` and ``server_app`` are in files of their own, and ``flwr run`` takes
-    the place of ``run_simulation``.
+    Three clients with a part of the diabetes data each. In an app of yours, both apps
+    are in files of their own, and ``flwr run`` takes the place of ``run_simulation``.
 
     >>> from flwr.app import Context
     >>> from flwr.serverapp import Grid, ServerApp
@@ -248,6 +249,7 @@ class FedRidge(StrategyBase, Strategy):
         strict: bool = False,
         secure: SecureSum | None = None,
         formula: TableFormula | str | None = None,
+        ledger: str | os.PathLike[str] | None = None,
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -346,8 +348,7 @@ class FedRidge(StrategyBase, Strategy):
         # An alpha that the clients chose changes the model after the train round.
         result.arrays = arrays = self._arrays
         if evaluate_fn is not None:
-            found_by_server = evaluate_fn(last, arrays)
-            _keep(result.evaluate_metrics_serverapp, last, found_by_server)
+            _keep(result.evaluate_metrics_serverapp, last, evaluate_fn(last, arrays))
         self._log_report()
         return result
 
@@ -356,9 +357,8 @@ class FedRidge(StrategyBase, Strategy):
     ) -> Iterable[Message]:
         """Ask every node for its statistics, in the first round only.
 
-        A fit in several rounds asks those that answered again. `start` calls it, and
-        `aggregate_train`, `configure_evaluate` and `aggregate_evaluate`, as does any
-        other driver of the strategy.
+        A fit in several rounds asks those that answered again. `start` calls it and
+        the other three methods of a round, as does any other driver.
         """
         self._asked = []
         if not self._trains(server_round):
@@ -378,7 +378,7 @@ class FedRidge(StrategyBase, Strategy):
         else:
             connected = set(grid.get_node_ids())
             nodes = [node for node in map(int, current.to) if node in connected]
-        requests = requests_to(current.ask, map(str, nodes))
+        requests = self._ask(current.ask, map(str, nodes))
         asks_table = any(each.task == AskTable.task for each in requests.values())
         self._asked = messages_to(
             requests,
@@ -387,7 +387,7 @@ class FedRidge(StrategyBase, Strategy):
             self._forms,
         )
         which = "" if self._settings.rounds == 1 else f" in round {server_round}"
-        log.info("configure_train: asked %d nodes%s", len(nodes), which)
+        log.info("configure_train: asked %d nodes%s", len(requests), which)
         return self._asked
 
     def aggregate_train(
@@ -463,7 +463,7 @@ class FedRidge(StrategyBase, Strategy):
             lambda: sorted(set(grid.get_node_ids())),
             self.min_available_nodes,
             self._timeout or _DEFAULT_TIMEOUT,
-            at_least=self._settings.min_clients,
+            at_least=self._least,
         )
 
     def _silence(self) -> str:

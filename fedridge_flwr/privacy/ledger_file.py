@@ -17,12 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._files import read_file, strict_json
+from .._files import connect, read_file, real_path, strict_json
 from ..errors import PrivacyError
 
 log = logging.getLogger("flwr")
 _VERSION = 1
-_BUSY_SECONDS = 120.0
 _DAMAGED = "is damaged (restore it from a copy)"
 _SCHEMA = """
     BEGIN IMMEDIATE;
@@ -65,7 +64,11 @@ def open_entries(path: Path) -> Iterator[tuple[sqlite3.Connection, list[Entry]]]
         If the file cannot be read or written, or is damaged.
     """
     try:
-        real = _resolved(path)
+        real = real_path(path)
+    except OSError as error:
+        log.warning("The privacy ledger %s %s.", path, error)
+        raise _refused(str(error)) from error
+    try:
         with _opened(real) as database:
             database.execute("BEGIN IMMEDIATE")
             yield database, _checked_entries(database)
@@ -84,31 +87,9 @@ def append(
     database.execute("COMMIT")
 
 
-def _resolved(path: Path) -> Path:
-    """Return the path without links, for the database and all files beside it.
-
-    A link would otherwise be replaced by a second ledger when the file is.
-    """
-    real = Path(os.path.realpath(path))
-    if not real.parent.is_dir():
-        log.warning("There is no folder %s for the ledger.", real.parent)
-        raise _refused("is in a folder that does not exist")
-    # A new ledger in place of one on a disk that is not mounted would forget it.
-    if os.path.lexists(path) and not real.is_file():
-        raise _refused("is not a file, or a link to a file that is missing")
-    return real
-
-
 @contextlib.contextmanager
 def _connected(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-    where = f"{path.as_uri()}?mode={mode}"
-    # Without an isolation level, transactions are begun and committed by hand.
-    database = sqlite3.connect(
-        where, timeout=_BUSY_SECONDS, isolation_level=None, uri=True
-    )
-    with contextlib.closing(database):
-        # FULL may lose the last commit in a power failure: the folder is not synced.
-        database.execute("PRAGMA synchronous = EXTRA")
+    with contextlib.closing(connect(path, mode)) as database:
         yield database
 
 
@@ -131,8 +112,6 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _is_database(path: Path) -> bool:
-    # Only SQLite may open the file: on Unix, closing any other handle would drop the
-    # locks that other threads of this process hold on it.
     if not path.exists():
         return False
     try:

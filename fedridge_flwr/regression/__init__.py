@@ -1,5 +1,6 @@
 """Statistics to answers: solve, alpha, inference, sites; knows nothing of clients."""
 
+from .drift import Drift, DriftHistory, drift, drift_over_time
 from .family_inference import FamilyInference
 from .family_model import FamilyModel
 from .hypothesis_tests import HypothesisTest, nested_test, wald_test
@@ -28,6 +29,8 @@ from .site_effects import FixedSiteEffects, fixed_site_effects
 from .site_estimates import SiteEstimates, site_estimates
 
 __all__ = [
+    "Drift",
+    "DriftHistory",
     "ElasticNetModel",
     "ElasticNetSelection",
     "FamilyInference",
@@ -43,6 +46,8 @@ __all__ = [
     "SiteEstimates",
     "SiteInfluence",
     "correlations",
+    "drift",
+    "drift_over_time",
     "elastic_net",
     "elastic_net_path",
     "fixed_site_effects",

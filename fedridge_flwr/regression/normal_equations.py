@@ -264,9 +264,9 @@ def _plain_equations(
     if fit_intercept or standardize:
         what = "an intercept" if fit_intercept else "standardisation"
         raise StatisticsError(
-            f"(G, h) alone does not hold the means that {what} needs: use "
-            "fit_intercept=False and standardize=False, or let the clients send "
-            "full statistics (RidgeClient, ridge_client_app)."
+            f"(G, h) alone does not contain the means that {what} needs: use "
+            "fit_intercept=False and standardize=False, or let the clients send full "
+            "statistics (RidgeClient, ridge_client_app)."
         )
     constant = np.diagonal(stats.gram) == 0.0
     penalty = np.ones(stats.n_features)

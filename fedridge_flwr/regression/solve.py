@@ -63,10 +63,10 @@ def solve(
         Penalise the coefficients of features scaled to unit variance, as a pipeline
         of StandardScaler and Ridge does; ``coef_`` is in the original units.
     solver : {"cholesky", "cg"}
-        "cg" takes conjugate gradients, for many features and a system of moderate
-        condition: it needs no second matrix of d x d numbers, and about 14 times the
-        square root of the condition as many products with the first. Its
-        ``condition_`` only covers directions that the right-hand side has a part in.
+        "cg" uses conjugate gradients, for many features and a moderate condition
+        number. It needs no second d x d matrix, and about 14 times the square root of
+        the condition number matrix-vector products. Its ``condition_`` covers only
+        directions that occur in the right-hand side.
 
     Returns
     -------
@@ -88,8 +88,8 @@ def solve(
     IllConditionedWarning
         If rounding may cost more than half of the digits, or, where the statistics
         came as float32, leave fewer than three. It says how far coefficients and
-        predictions may be off. Also where, with alpha > 0, the coefficients are lost
-        to rounding and predictions for rows like these are not.
+        predictions may be off. Also if, with alpha > 0, the coefficients are lost to
+        rounding but predictions for similar rows are not.
     NotConvergedWarning
         If conjugate gradients did not converge.
 

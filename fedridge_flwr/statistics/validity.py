@@ -31,10 +31,12 @@ def check_weight(count: int, weight: float, *, moments: bool) -> None:
             f"a total weight of {weight:g} would overflow in the sum."
         )
     if count == 0 and (weight or moments):
-        raise StatisticsError("there are no rows, yet weight, means or co-moments.")
+        raise StatisticsError(
+            "there are no rows, but weight, means or co-moments are not zero."
+        )
     if weight == 0 and moments:
         raise StatisticsError(
-            "the total weight is zero, yet there are co-moments or means."
+            "the total weight is zero, but means or co-moments are not."
         )
 
 
@@ -86,7 +88,7 @@ def check_moments(
     if failed or not np.isfinite(np.diagonal(factor)).all():
         raise StatisticsError(
             "the second moments are not positive semi-definite (as if a correlation "
-            "were above 1): no rows have them."
+            "were above 1): no rows can have them."
         )
     if most < diagonal.size:
         check_rank(triangle, slack, factor, most)
@@ -168,7 +170,7 @@ def _refuse_next_eigenvalue(matrix: Array, most: int, n_columns: int) -> None:
     (next_one,) = eigvalsh(matrix, subset_by_index=(place, place), check_finite=False)
     if not next_one <= n_columns:
         raise StatisticsError(
-            f"second moments of {n_columns} columns that take more rows than there are."
+            f"the second moments of {n_columns} columns need more rows than there are."
         )
 
 

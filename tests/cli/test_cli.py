@@ -15,7 +15,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from fedridge_flwr import RidgeClassifierModel, RidgeModel
+from fedridge_flwr import (
+    FixedPointStatistics,
+    RidgeClassifierModel,
+    RidgeModel,
+    SufficientStatistics,
+)
 from fedridge_flwr.cli.main import main
 
 FORMULA = "bp ~ age + C(sex) + C(stage)"
@@ -246,9 +251,9 @@ def test_target_features_and_a_client_column(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["fit", "{sites}"], "formula: give one, or else a target"),
+        (["fit", "{sites}"], "give a formula or a target"),
         (["fit", "{sites}", "-f", "bp ~ scale(age)"], "each site's own rows"),
-        (["fit", "{sites}", "-f", "bp ~ height"], "no table fits the formula"),
+        (["fit", "{sites}", "-f", "bp ~ height"], "no table matches the formula"),
         (["fit", "nowhere", "-f", "bp ~ age"], "nowhere"),
         (["fit", "{sites}", "-f", "bp ~ age", "--alphas", "a,b"], "alphas must be"),
         (["fit", "{sites}", "-f", "bp ~ age", "--missing", "guess"], "missing must be"),
@@ -327,7 +332,7 @@ def test_a_prediction_that_fails_names_the_line_and_leaves_files_alone(
     assert out.read_text(encoding="utf-8") == "of yesterday"
     code, _, err = run(capsys, "predict", model, new, "-o", new)
     assert code == 2
-    assert "new.csv is the table that is read" in err
+    assert "new.csv is the input table" in err
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -350,3 +355,49 @@ def test_the_command_is_installed_and_has_help() -> None:
             [command, *arguments], capture_output=True, text=True, check=True
         )
         assert "Usage: fedridge" in shown.stdout
+
+
+# ---- ledger -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [SufficientStatistics, FixedPointStatistics])
+def test_a_ledger_by_hand(tmp_path, capsys, form) -> None:
+    def ledger(*words: object, code: int = 0) -> str:
+        ended, out, err = run(capsys, "ledger", *words)
+        assert ended == code, err
+        return out + err
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(90, 2)), rng.normal(size=90)
+    file, names = tmp_path / "trial.ledger", ["clinic-a", "clinic-b", "../clinic c"]
+    for k, name in enumerate(names):
+        form.from_data(X[k::3], y[k::3]).save(tmp_path / f"{k}.stats")
+        ledger("add", file, name, tmp_path / f"{k}.stats")
+    first = file, names[0], tmp_path / "0.stats"
+    assert "already" in ledger("add", *first, code=2)
+    assert "total after" in ledger("add", *first, "--replace")
+    assert "3 clients, 90 rows" in ledger("show", file)
+    told = ledger("remove", file, "clinic-b")
+    assert "erased:       yes" in told
+    assert ("exact:        yes" in told) == (form is FixedPointStatistics)
+    assert "2 clients, 60 rows" in ledger("verify", file)
+    ledger("model", file, "--alpha", 2, "-o", tmp_path / "model.json")
+    rest = np.arange(90) % 3 != 1
+    pooled = Ridge(alpha=2.0).fit(X[rest], y[rest])
+    model = RidgeModel.load(tmp_path / "model.json")
+    np.testing.assert_allclose(model.coef_, pooled.coef_, rtol=1e-12)
+    ledger("export", file, "-o", tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "ledger.json").read_text("utf-8"))
+    assert [each["client"] for each in content["clients"]] == ["../clinic c", names[0]]
+    parts = [form.load(tmp_path / "out" / c["file"]) for c in content["clients"]]
+    total = form.load(tmp_path / "out" / "total.stats")
+    assert sum(parts).count == total.count == 60
+    told = ledger("export", file, "-o", tmp_path / "out", code=2)
+    assert "export into a new folder" in told
+
+
+def test_a_ledger_that_is_none_is_one_message(tmp_path, capsys) -> None:
+    code, _, told = run(capsys, "ledger", "show", tmp_path / "none.ledger")
+    assert code == 2
+    assert told.count("\n") == 1
+    assert "does not exist" in told

@@ -14,6 +14,7 @@ from fedridge_benchmarks import kernels, simulated
 from fedridge_benchmarks.__main__ import main
 from fedridge_benchmarks.client_app import app as client_app
 from fedridge_benchmarks.curves import draw, exponent
+from fedridge_benchmarks.ledgers import ledger_files
 from fedridge_benchmarks.machine import facts
 from fedridge_benchmarks.measure import Ratio, race
 from fedridge_benchmarks.problem import client_rows, pooled_rows
@@ -219,6 +220,15 @@ def test_secure_sums_are_timed_next_to_plain_rounds(scene):
     ratios = simulated.secure(InProcess(), {3: 12.0, 4: 15.0}, features=(3, 5))
     assert [ratio.limit for ratio in ratios] == [12.0, 15.0, 135.0, 2000.0, 10.0, 1e-12]
     assert all(ratio.holds for ratio in ratios[2:])
+
+
+def test_ledgers_are_timed_next_to_solves_and_plain_rounds(scene, tmp_path):
+    found = ledger_files(12, 40, repeats=2)
+    assert [ratio.limit for ratio in found] == [3.0, 20.0]
+    assert all(ratio.value > 0 and "against" in ratio.detail for ratio in found)
+    config = {"features": 4, "rows": 10, "repeats": 2, "ledger-folder": str(tmp_path)}
+    times = scene("ledger", 4, **config)
+    assert len(times["ledger"]) == len(times["plain"]) == 2
 
 
 @pytest.mark.parametrize("no_op", [True, False])

@@ -161,6 +161,38 @@ def test_a_fit_tells_no_row_no_name_and_no_secret(
     assert sung("".join(capfd.readouterr())) == []
 
 
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+def test_new_rows_and_their_record_tell_nothing(
+    kind: Any, tmp_path: Path, capfd: Any
+) -> None:
+    (tmp_path / "out").mkdir()
+    state = tmp_path / "state"
+    state.mkdir()
+
+    def load_new(context: Any, since: int | None) -> Any:
+        X, y, weight = load_data(context)
+        end = 10 if since is None else len(y)
+        if forgetful and context.node_config["partition-id"] == 0:
+            return X, y
+        here = slice(since or 0, end)
+        return (X[here], y[here], weight[here]), end
+
+    app = native(load_data, load_new_data=load_new, upload_folder=state)
+    for attempt in range(3):
+        forgetful = attempt == 2
+        with watching() as watch:
+            grid = WatchedGrid([app] * K, watch)
+            strategy = kind(min_available_nodes=K, ledger=state / "ledger")
+            fit(strategy, grid)
+        assert sung(watch.text("server") + watch.text("client")) == []
+        assert sung(grid.told()) == []
+        assert sung(left_behind(strategy, tmp_path / "out")) == []
+        assert sung("".join(capfd.readouterr())) == []
+        assert sung("".join(map(Path.read_text, state.glob("*.json")))) == []
+    (told,) = strategy.report_.remarks.values()
+    assert "must return rows and a position" in told
+
+
 CLASSIFIED: dict[str, dict[str, Any]] = {
     "auto": {"classes": "auto", "fraction_evaluate": 1.0},
     "balanced": {"classes": "auto", "class_weight": "balanced"},

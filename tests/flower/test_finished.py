@@ -207,7 +207,7 @@ def weighted(X: pd.DataFrame, y: pd.Series) -> SufficientStatistics:
         (SitePolicy(requests=["evaluation"]), SufficientStatistics.from_data),
         (SitePolicy(require_privacy=True), SufficientStatistics.from_data),
     ],
-    ids=str,
+    ids=range(9),
 )
 def test_a_site_policy_declines_what_it_cannot_check(
     policy: SitePolicy, make: Make, caplog: pytest.LogCaptureFixture

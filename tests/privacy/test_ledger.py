@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fedridge_flwr import DifferentialPrivacy, PrivacyError, PrivacyLedger
+from fedridge_flwr import DifferentialPrivacy, PrivacyError, PrivacyLedger, _files
 from fedridge_flwr.privacy import epsilon_of, ledger_file, noise_multiplier
 
 # Two releases of "clinic", one of them in two rounds of three, and one of "site",
@@ -233,7 +233,7 @@ def test_a_ledger_that_cannot_be_written_refuses_everything(tmp_path):
 
 
 def test_a_ledger_that_stays_locked_refuses_everything(path, monkeypatch):
-    monkeypatch.setattr(ledger_file, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(_files, "_BUSY_SECONDS", 0.1)
     ledger = PrivacyLedger(path, 2.0, 1e-5)
     ledger.charge("a", "1", make())
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

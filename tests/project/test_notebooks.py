@@ -30,7 +30,7 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 
 def test_they_are_numbered() -> None:
     numbers = [path.stem[:3] for path in NOTEBOOKS]
-    assert numbers == ["01_", "02_", "03_", "04_", "05_", "06_"]
+    assert numbers == ["01_", "02_", "03_", "04_", "05_", "06_", "07_"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -173,6 +173,7 @@ SECURE = "docs/how-to/secure-sums.md"
 TYPED_OUT = {
     "docs/how-to/deployment.md": "tests/deployment/test_docs.py",
     "docs/how-to/federation-of-federations.md": "tests/deployment/test_regions.py",
+    "docs/how-to/living-federation.md": "tests/deployment/test_living_federation.py",
 }
 
 

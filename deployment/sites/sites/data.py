@@ -13,3 +13,11 @@ def load_data(context: Context) -> tuple[pd.DataFrame, pd.Series]:
     frame = pd.read_csv(Path(str(context.node_config["data"])))
     target = str(context.run_config["target"])
     return frame.drop(columns=target), frame[target]
+
+
+def load_new_data(
+    context: Context, since: int | None
+) -> tuple[tuple[pd.DataFrame, pd.Series], int]:
+    """Return the rows below line `since` of the file, and how many it has now."""
+    X, y = load_data(context)
+    return (X[since or 0 :], y[since or 0 :]), len(X)

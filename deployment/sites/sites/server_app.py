@@ -20,6 +20,7 @@ def main(grid: Grid, context: Context) -> None:
         min_train_nodes=int(config["min-sites"]),
         strict=config["strict"],
         secure=SecureSum() if config["secure"] else None,
+        ledger=str(config["ledger"]) or None,
     )
     strategy.start(grid=grid, timeout=float(config["timeout"]))
     print(strategy.model_.summary())

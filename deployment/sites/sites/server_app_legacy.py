@@ -25,6 +25,7 @@ def server_fn(context: Context) -> ServerAppComponents:
         min_available_clients=int(config["wait-for"]) or None,
         min_fit_clients=int(config["min-sites"]),
         strict=config["strict"],
+        ledger=str(config["ledger"]) or None,
         on_model=keep,
     )
     rounds = ServerConfig(num_rounds=1, round_timeout=float(config["timeout"]))

@@ -10,9 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from ..._checks import check_numbers
 from ..._types import Array
-from ...data.labels import MOST_CLASSES, are_canonical
 from ...data.names import Columns
 from ...data.schema import Schema
 from ...data.table_profile import TableProfile
@@ -46,9 +44,16 @@ from ...statistics.validity import SMALLEST_SQUARE
 from ..error_text import one_line
 from .array_records import array_record, decode_arrays
 from .family_records import FAMILY_READERS
-from .name_records import label_fields, names_fields, read_columns, read_digest
+from .name_records import (
+    label_fields,
+    names_fields,
+    read_class_counts,
+    read_columns,
+    read_digest,
+)
 from .request_records import MAP_KEY, NAMED, PROTOCOL, PROTOCOL_KEY
 from .secure_records import SECURE_READERS
+from .upload_records import as_sent, upload_fields
 
 _RAW, _ERROR, _LOSSES = "n-features-in", "error", "losses"
 _SUMS, _ACCURACY = "evaluation-sums", "accuracy"
@@ -101,6 +106,8 @@ def answer_fields(
         fields |= {MAP_KEY: schema.feature_map, _RAW: schema.n_features_in}
     if answer.means_low:
         fields[_LOW] = answer.means_low
+    if answer.upload:
+        fields |= upload_fields(answer)
     return fields
 
 
@@ -173,7 +180,9 @@ def read_answer(content: RecordDict, request: Request) -> Any:
         asked: Any = request
         found = read_evaluation(content, len(np.atleast_2d(asked.model.coef_)))
         if request.classes is not None and getattr(found, _ACCURACY, None) is None:
-            raise ProtocolError("did not count its rows by class: does its y have any?")
+            raise ProtocolError(
+                "did not count its rows by class: does its y contain labels?"
+            )
         return found
     if isinstance(request, AskLosses):
         return read_losses(content, len(request.models.coef))
@@ -185,7 +194,9 @@ def read_answer(content: RecordDict, request: Request) -> Any:
     keys = ("metrics", "fitres.num_examples")
     metrics: Mapping[str, Any] = _find(content, MetricRecord, *keys) or {}
     count = metrics.get("num-examples", metrics.get("num_examples"))
-    return read_fields(fields, decode_arrays(arrays), count, request)
+    found = read_fields(fields, decode_arrays(arrays), count, request)
+    kept = getattr(request, "uploads", None) is not None
+    return as_sent(found, fields, request) if kept else found
 
 
 def read_fields(
@@ -297,23 +308,6 @@ def _read_columns(
     return replace(found, schema=schema)
 
 
-def _read_classes(
-    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
-) -> dict[str, int]:
-    if request.task != AskClasses.task or len(arrays) != 1:
-        raise ProtocolError("sent counts of classes, which were not asked for.")
-    labels = schema.target_names or ()
-    if len(labels) > MOST_CLASSES or not are_canonical(labels):
-        raise ProtocolError("sent labels of classes that are not valid.")
-    if request.classes and not set(labels) <= set(request.classes):
-        raise ProtocolError("sent other classes than those of the server.")
-    counts = check_numbers(arrays[0], np.float64, len(labels), "counts of classes")
-    whole = (counts == np.floor(counts)).all() and (counts >= 0).all()
-    if not (labels and whole and 0 < counts.sum() <= count):
-        raise ProtocolError("sent counts of classes that its rows cannot have.")
-    return {label: int(n) for label, n in zip(labels, counts, strict=True) if n}
-
-
 def _read_opening(
     request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> Opening:
@@ -365,7 +359,7 @@ _READERS: dict[str, Any] = {
     "private": _read_release,
     "fixed": _read_fixed,
     "fixed-weighted": partial(_read_fixed, weighted=True),
-    AskClasses.task: _read_classes,
+    AskClasses.task: read_class_counts,
     AskColumns.task: _read_columns,
     AskOpening.task: _read_opening,
     AskProduct.task: _read_product,
@@ -407,11 +401,7 @@ def _read_size(fields: Mapping[str, Any], key: str) -> int:
 
 
 def _check_count(count: Any) -> int:
-    if (
-        not isinstance(count, int)
-        or isinstance(count, bool)
-        or not 0 <= count < _LARGEST_COUNT
-    ):
+    if type(count) is not int or not 0 <= count < _LARGEST_COUNT:
         raise ProtocolError(
             f"num-examples must be a whole number of rows, got {one_line(repr(count))}."
         )

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..._checks import check_numbers
 from ..._files import strict_json
 from ...data.labels import MOST_CLASSES, are_canonical, check_class_weight
 from ...data.names import Columns, Names
+from ...data.schema import Schema
 from ...errors import ProtocolError, StatisticsError
+from ...federation.requests import AskClasses
 
 # Hash in order, hash of the sorted names, places of the sorted names, names in clear.
 _KEYS = {
@@ -71,6 +75,24 @@ def read_class_weight(fields: Mapping[str, Any]) -> tuple[tuple[str, float], ...
         return tuple(check_class_weight(told).items())
     except ValueError:
         raise ProtocolError("the class weights of the request are invalid.") from None
+
+
+def read_class_counts(
+    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+) -> dict[str, int]:
+    """Return how many rows a client has of each class, by the labels it sent."""
+    if request.task != AskClasses.task or len(arrays) != 1:
+        raise ProtocolError("sent counts of classes, which were not asked for.")
+    labels = schema.target_names or ()
+    if len(labels) > MOST_CLASSES or not are_canonical(labels):
+        raise ProtocolError("sent labels of classes that are not valid.")
+    if request.classes and not set(labels) <= set(request.classes):
+        raise ProtocolError("sent other classes than those of the server.")
+    counts = check_numbers(arrays[0], np.float64, len(labels), "counts of classes")
+    whole = (counts == np.floor(counts)).all() and (counts >= 0).all()
+    if not (labels and whole and 0 < counts.sum() <= count):
+        raise ProtocolError("sent counts of classes that its rows cannot have.")
+    return {label: int(n) for label, n in zip(labels, counts, strict=True) if n}
 
 
 def read_columns(fields: Mapping[str, Any]) -> Columns:

@@ -45,8 +45,9 @@ from ...federation.requests import (
     Request,
 )
 from ...privacy.curator import ReleaseRequest
-from ...privacy.mechanism import PREFIX, DifferentialPrivacy
+from ...privacy.mechanism import DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
+from ...privacy.request_fields import PREFIX
 from ...regression.families import FAMILIES
 from ...regression.residual_moments import ResidualProbe
 from ...regression.working import Points
@@ -69,6 +70,7 @@ from .name_records import (
     read_columns,
 )
 from .secure_records import read_secure, secure_parts
+from .upload_records import UPLOADS_KEY, read_uploads, uploads_fields
 
 PROTOCOL_KEY = "fedridge-protocol"
 PROTOCOL = 1
@@ -135,7 +137,9 @@ def _write_table(request: AskTable) -> Any:
 
 def _write_statistics(request: AskStatistics) -> Any:
     dtype, form = request.wire_dtype, request.statistics
-    fields = {} if dtype == "float64" else {_DTYPE: dtype}
+    fields: dict[str, Any] = {} if dtype == "float64" else {_DTYPE: dtype}
+    if request.uploads is not None:
+        fields |= uploads_fields(request.uploads)
     return (fields if form == "moments" else fields | {_STATISTICS: form}), {}
 
 
@@ -337,9 +341,9 @@ def read_request(
         return AskRelease(_read_release(config, arrays), **rest)
     if task is None:
         dtype = _read_choice(config, _DTYPE, WIRE_DTYPES)
-        return AskStatistics(
-            dtype, _read_choice(config, _STATISTICS, STATISTICS), **rest
-        )
+        form = _read_choice(config, _STATISTICS, STATISTICS)
+        known = read_uploads(config) if UPLOADS_KEY in config else None
+        return AskStatistics(dtype, form, known, **rest)
     if task == AskTable.task:
         return AskTable(_read_formula(config), sites=rest["sites"])
     if task == AskColumns.task:
@@ -359,7 +363,9 @@ def read_request(
         return AskOpening(mode, Limits(), **rest)
     limits: list[Any] = [config.get(_BYTES), config.get(_FEATURES)]
     if not all(type(limit) is int and limit > 0 for limit in limits):
-        raise ProtocolError("the request does not say where auto ends.")
+        raise ProtocolError(
+            'the request does not say up to which size mode="auto" sends statistics.'
+        )
     limits.append(config.get(_BY_ROWS) is True)
     return AskOpening(mode, Limits(*limits), **rest)
 

@@ -1,0 +1,140 @@
+"""What a strategy of either API has after a fit: model, report, statistics."""
+
+from typing import Any, TypeVar, cast
+
+from ..errors import PrivacyError
+from ..federation.fit_run import FitRun
+from ..federation.report import FitReport
+from ..federation.settings import FitSettings
+from ..federation.standard_errors import infer_result
+from ..privacy.intervals import PrivateInference, infer_private
+from ..privacy.noisy_statistics import PrivateStatistics
+from ..regression.alpha_selection import AlphaSelection
+from ..regression.family_inference import FamilyInference
+from ..regression.family_model import FamilyModel
+from ..regression.inference import Inference
+from ..regression.model import RidgeModel
+from ..regression.normal_equations import Exact, Statistics
+from ..regression.residual_moments import ResidualMoments
+from ..statistics.encoding import EXACT_FORMS
+
+_T = TypeVar("_T")
+_NOT_FITTED = (
+    "not fitted: start() has not been called, or it failed, or the older driver was "
+    "not given enough of the rounds that the mode needs."
+)
+
+
+class FittedAttributes:
+    """The attributes that end in an underscore, or the reason why there are none."""
+
+    _settings: FitSettings
+    _run: FitRun
+    _names: Any
+
+    @property
+    def model_(self) -> RidgeModel:
+        """The fitted model."""
+        result = fitted(self._run.result)
+        if result.model is None:
+            raise AttributeError(
+                f"there is no model ({type(result.error).__name__}): {result.error} "
+                "The statistics are kept: solve(strategy.statistics_, alpha=...) needs "
+                "no further round."
+            )
+        if self._run.model is None:
+            raise AttributeError(
+                "there is no model_: clients are missing in it, and strict=True. "
+                "solve(strategy.statistics_, alpha) is the model without them."
+            )
+        return result.model
+
+    @property
+    def report_(self) -> FitReport:
+        """Who took part, what it cost, how well posed the answer is."""
+        return fitted(self._run.report)
+
+    @property
+    def selection_(self) -> AlphaSelection:
+        """How alpha was chosen, if it was."""
+        result = self._run.result
+        if result is not None and result.selection is None:
+            raise AttributeError(
+                "alpha was given and not chosen: there is no selection_. Use alphas=."
+            )
+        return fitted(None if result is None else result.selection)
+
+    @property
+    def statistics_(self) -> Statistics | PrivateStatistics:
+        """The total over all participants; another alpha needs no other round."""
+        result = self._run.result
+        if result is not None and result.statistics is None:
+            raise AttributeError(
+                "a fit in several rounds never has the statistics: for another alpha, "
+                'run it again, or use mode="oneshot".'
+            )
+        total: Any = None if result is None else result.statistics
+        return fitted(total)  # type: ignore[no-any-return]
+
+    @property
+    def client_statistics_(self) -> dict[str, Exact]:
+        """Statistics by client, by name where it has one, where the server kept them.
+
+        It does with ``cv="server"`` or "clients", and, up to 32 MB in all, to screen.
+        """
+        gathered = fitted(self._run.result).gathered
+        parts, wanted = gathered.answers.parts, gathered.answers.participants
+        if any(getattr(parts.get(c), "form", "") not in EXACT_FORMS for c in wanted):
+            raise AttributeError(
+                "the server did not keep full statistics of every client, but their "
+                'total only: use alphas=[...] with cv="server", which does.'
+            )
+        return {self._names.of(client): parts[client] for client in wanted}
+
+    @property
+    def inference_(self) -> Inference | FamilyInference | PrivateInference:
+        """Standard errors, tests and intervals of the model.
+
+        Of a private model they include the noise, or are withheld with the reason.
+
+        They are of the kind that `standard_errors` says. Other kinds are `infer` of
+        `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
+        `residual_moments_`.
+        """
+        model = self.model_
+        if isinstance(model, FamilyModel):
+            return model.inference()
+        total = cast("Statistics", self.statistics_)
+        if total.form == PrivateStatistics.form:
+            try:
+                return infer_private(cast("PrivateStatistics", total))
+            except PrivacyError as error:
+                raise AttributeError(f"there is no inference_: {error}") from error
+        if total.form not in EXACT_FORMS:
+            raise AttributeError(
+                "there is no inference_: standard errors need full statistics without "
+                "noise."
+            )
+        result = fitted(self._run.result)
+        if result.no_residuals:
+            raise AttributeError(result.no_residuals)
+        return infer_result(self._settings, result)
+
+    @property
+    def residual_moments_(self) -> ResidualMoments:
+        """Squared residuals of all clients, with `standard_errors` "HC0" to "HC3"."""
+        result = fitted(self._run.result)
+        if result.residuals is None:
+            raise AttributeError(
+                result.no_residuals
+                or 'nobody was asked for residuals: use standard_errors="HC3" or the '
+                "like."
+            )
+        return result.residuals
+
+
+def fitted(value: _T | None) -> _T:
+    """Return what there is after a fit, or raise that there is none."""
+    if value is None:
+        raise AttributeError(_NOT_FITTED)
+    return value
