@@ -71,6 +71,7 @@ def test_small_contributions_that_are_merged_together_are_those_of_all_rows(
     before = [each.to_array() for each in parts]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedridge_flwr.statistics.moments._WAITING", at_once)
+        patch.setattr("fedridge_flwr.statistics.moments._FEW", 0)
         running = parts[0].start_total()
         for each in parts[1:]:
             running.add(each)
