@@ -261,7 +261,9 @@ def test_a_position_that_load_new_data_does_not_know_means_all_rows(site, ledger
     assert site.answer(ask(ledger)).statistics.count == 25
 
 
-@pytest.mark.parametrize("position", [None, object(), {1: 2}, "x" * 5000, float("nan")])
+@pytest.mark.parametrize(
+    "position", [None, object(), {1: 2}, [1.0], True, "x" * 5000, float("inf")]
+)
 def test_a_position_must_come_back_from_the_record(site, ledger, position):
     rows = (*site.rows(0, 20), None)
     site.load = lambda since: (rows, position)

@@ -168,7 +168,10 @@ COMMANDS = {
 POLICY = "docs/how-to/site-policy.md"
 TABLES = "docs/how-to/tables.md"
 SECURE = "docs/how-to/secure-sums.md"
-TYPED_OUT = {"docs/how-to/deployment.md": "tests/deployment/test_docs.py"}
+TYPED_OUT = {
+    "docs/how-to/deployment.md": "tests/deployment/test_docs.py",
+    "docs/how-to/living-federation.md": "tests/deployment/test_living_federation.py",
+}
 
 
 def commands(page: Path) -> list[str]:
