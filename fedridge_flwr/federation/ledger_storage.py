@@ -111,7 +111,7 @@ class LedgerFile:
                 _create(self._real)
             self._database = _opened(self._real)
         self._run: sqlite3.Connection | None = None
-        self._sound = False
+        self._sound, self._synced = False, True
         self._total: Total | None = None
 
     def close(self) -> None:
@@ -155,8 +155,10 @@ class LedgerFile:
         failure before the next one that is.
         """
         with self._explained():
-            level = "EXTRA" if synced else "NORMAL"
-            self._database.execute(f"PRAGMA synchronous = {level}")
+            if synced != self._synced:
+                level = "EXTRA" if synced else "NORMAL"
+                self._database.execute(f"PRAGMA synchronous = {level}")
+                self._synced = synced
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 if not self._sound:
@@ -328,6 +330,7 @@ def _opened(path: Path, *, is_new: bool = False) -> sqlite3.Connection:
     try:
         if is_new:
             database.execute("PRAGMA page_size = 16384")  # numbers are long
+            database.execute("PRAGMA synchronous = OFF")  # all of it at the end
         else:
             _check_header(database)
         mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -368,8 +371,19 @@ def _create(path: Path) -> None:
             database.execute(f"PRAGMA user_version = {_VERSION}")
             database.execute(_WRITE_TOTAL, _total_row(Total()))
             database.execute("COMMIT")
+        _sync(beside)
         with contextlib.suppress(FileExistsError):
             os.link(beside, path)
+    if hasattr(os, "O_DIRECTORY"):  # elsewhere folders cannot be synced
+        _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _total_row(total: Total) -> tuple[Any, ...]:
