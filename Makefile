@@ -8,10 +8,10 @@ READY := $(VENV)/.ready
 CONSTRAINTS ?= constraints.txt
 
 .PHONY: help setup run alpha experiments experiments-full report test lint check bench \
-  bench-full constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
+  bench-full bench-engines test-engines constraints deploy-demo test-deployment notebooks test-notebooks soak test-tables \
   test-families experiments-families test-ledger \
   soak-deployment \
-  record-faults audit fuzz poisoning security digits flamby readme docs docs-links wheel clean
+  record-faults audit private-costs fuzz poisoning security digits flamby readme docs docs-links wheel clean
 
 help:
 	@echo "make run        one-shot ridge next to FedAvg and FedProx, results in ./results"
@@ -28,10 +28,13 @@ help:
 	@echo "make report     tables, figures and REPORT.md again from simulations/results"
 	@echo "make bench      what it costs, as ratios against limits, minutes"
 	@echo "make bench-full the same with 10,000 clients and FedAvg of 500, half an hour"
+	@echo "make bench-engines     4 million rows from DuckDB, Polars and pyarrow, two minutes"
+	@echo "make test-engines      DuckDB, Polars, Spark (Java 17), Dask and Ray Data"
 	@echo "make soak       slow tests: 200 SuperNodes, twenty times"
 	@echo "make soak-deployment   30 runs in one deployment, into docs/results, ten minutes"
 	@echo "make record-faults     all faults of a deployment three times, into docs/results"
-	@echo "make audit      attacks on the privacy with canaries, ten minutes"
+	@echo "make audit      attacks on the privacy and its ledger, coverage; half an hour"
+	@echo "make private-costs     what privacy costs and its intervals cover, for make readme"
 	@echo "make security   bandit, and known advisories of what is installed"
 	@echo "make fuzz       hostile answers and files, 100,000 of them, and random tables; half an hour"
 	@echo "make poisoning  which lies of clients are found, and false alarms; a minute"
@@ -116,6 +119,17 @@ bench: $(READY)
 bench-full: $(READY)
 	$(BENCHMARKS) --full --output-dir benchmarks/results
 
+$(VENV)/.engines: $(READY)
+	$(BIN)/python -m pip install --quiet $(addprefix --constraint ,$(CONSTRAINTS)) \
+	  --editable '.[engines]'
+	@touch $@
+
+bench-engines: $(VENV)/.engines
+	$(BENCHMARKS).engines --output-dir benchmarks/results/engines
+
+test-engines: $(VENV)/.engines
+	$(BIN)/python -m pytest -m slow tests/engines
+
 DEPLOYMENT := PYTHONPATH=deployment $(BIN)/python -m fedridge_deployment
 
 deploy-demo: $(READY)
@@ -149,7 +163,12 @@ record-faults: $(READY)
 
 audit: $(READY)
 	$(BIN)/python -m pytest -m slow -s tests/privacy/test_audit.py \
-	  tests/flower/test_secure_privacy.py
+	  tests/flower/test_secure_privacy.py tests/federation/test_secure_lies.py
+	$(BIN)/python -m pytest -m slow tests/privacy/test_ledger_attacks.py \
+	  tests/privacy/test_intervals.py
+
+private-costs: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/private_costs.py
 
 $(VENV)/.security: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[security]'

@@ -57,6 +57,7 @@ from .regression.model import RidgeModel
 from .regression.solve import solve, solve_path
 from .statistics.fixed_point import FixedPointStatistics
 from .statistics.plain import PlainStatistics
+from .statistics.spark import spark_statistics
 from .statistics.sufficient import SufficientStatistics
 from .statistics.triangular import TriangularStatistics
 
@@ -131,6 +132,7 @@ __all__ = [
     "solve",
     "solve_path",
     "solve_private",
+    "spark_statistics",
     "table_client_app",
 ]
 

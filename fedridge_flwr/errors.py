@@ -47,8 +47,8 @@ class DataError(FedRidgeError):
     The message names columns. Column names may be confidential, so a client that
     does not share them sends `anonymous` instead: the same sentence with column
     numbers only. No message of this package contains a value of the data. Raise one in
-    your own ``load_data`` to send the server a reason: of any other exception it only
-    gets the type and the line.
+    your own ``load_data`` to send the server a reason. Of any other exception, the
+    server receives only the type and the line.
 
     Parameters
     ----------
@@ -182,7 +182,8 @@ class IncompleteFitError(FedRidgeError):
     """Clients that were asked are not in the model, and ``strict=True`` forbids that.
 
     The message says how many clients and rows are in it, and why the others are not.
-    ``report_`` and ``statistics_`` can be read; no model was handed out or written.
+    ``report_`` and ``statistics_`` are available; there is no model, and none was
+    written.
 
     Examples
     --------
@@ -224,8 +225,8 @@ class LedgerError(FedRidgeError):
 class PolicyError(FedRidgeError):
     """A site policy that is not valid, or a request that it does not allow.
 
-    The message says which rule, what was found and what was required. It is for the
-    site's own log: the server is told "declined by site policy." and no more.
+    The message names the rule, what was found and what was required. It is only for the
+    site's own log. The server receives "declined by site policy."
 
     Examples
     --------

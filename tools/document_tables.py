@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def traffic() -> str | None:
     return (
         f"{human_bytes(chosen['bytes_down'])} down and "
         f"{human_bytes(chosen['bytes_up'])} up for {len(chosen['alphas'])} candidates "
-        f"and {report['n_features']} features, beside {human_bytes(rest)} up for the "
-        "statistics"
+        f"and {report['n_features']} features, in addition to {human_bytes(rest)} up "
+        "for the statistics"
     )
 
 
@@ -147,6 +148,11 @@ def benchmark_table(*, short: bool) -> str:
     return f"{shown}\n\n{machine}"
 
 
+def engines_table() -> str:
+    """Return what statistics from engines cost against reading all."""
+    return (MEASURED / "engines" / "table.md").read_text(encoding="utf-8").strip()
+
+
 def scaling_table() -> str:
     """Return the arithmetic of docs/explanation/scaling.md from the measured costs."""
     return table(costs_of(Results.read(MEASURED).curves))
@@ -157,10 +163,10 @@ def deployed_demo() -> str:
     return demo_table(Demo.load(DEPLOYED / "demo.json"))
 
 
-def app_files() -> str:
-    """Return the files of the app that docs/how-to/deployment.md is about."""
+def app_files(names: Sequence[str] = SHOWN_FILES) -> str:
+    """Return files of the app that docs/how-to/deployment.md is about."""
     folder, shown = ROOT / "deployment" / "sites", []
-    for name in SHOWN_FILES:
+    for name in names:
         code = (folder / name).read_text(encoding="utf-8").strip()
         shown.append(f"`{name}`:\n\n```python\n{code}\n```")
     return "\n\n".join(shown)
@@ -275,6 +281,57 @@ def readers_table() -> str:
     heads = ["file", "reader", "CPU seconds", "ratio to the best", "peak memory, MB"]
     shown = ", ".join(f"{name} {number}" for name, number in versions.items())
     return f"{text_table(heads, rows, 2)}\n\nMeasured with {shown}."
+
+
+def private_cost_table() -> str:
+    """Return what noise takes of R², and with how many rows it takes a tenth."""
+    found = json.loads((DEPLOYED / "private-costs.json").read_text("utf-8"))["costs"]
+    sizes = sorted({each["rows"] for each in found})
+    cells = {(f["features"], f["epsilon"], f["rows"]): f for f in found}
+    rows = [
+        [
+            str(features),
+            f"{epsilon:g}",
+            *(f"{cells[features, epsilon, n]['lost']:.0%}" for n in sizes),
+            f"{cells[features, epsilon, sizes[0]]['rows_needed']:,.0f}",
+        ]
+        for features, epsilon in sorted({key[:2] for key in cells})
+    ]
+    heads = ["features", "ε", *(f"{n:,} rows" for n in sizes), "rows for a tenth"]
+    return text_table(heads, rows)
+
+
+def private_interval_table() -> str:
+    """Return how often 95% intervals of private models cover, and how wide they are."""
+    found = json.loads((DEPLOYED / "private-costs.json").read_text("utf-8"))["coverage"]
+    rows = []
+    for each in found:
+        own = each["setting"]
+        what = ["an intercept"] * own["intercept"] + ["2 targets"] * (
+            own["targets"] - 1
+        )
+        known = each["coverage"] is not None
+        rows.append(
+            [
+                str(own["features"]),
+                f"{own['epsilon']:g}",
+                ", ".join([own["variances"], *what]),
+                f"{each['withheld']} of {each['releases']}",
+                f"{each['coverage']:.1%}" if known else "withheld",
+                f"{each['half_width']:.3f}" if known else "",
+                f"{each['exact_half_width']:.4f}" if known else "",
+            ]
+        )
+    heads = [
+        "features",
+        "ε",
+        "variances",
+        "withheld",
+        "coverage",
+        "half-width",
+        "exact",
+    ]
+    return text_table(heads, rows)
 
 
 def nist_table() -> str:

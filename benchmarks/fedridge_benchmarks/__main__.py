@@ -16,10 +16,12 @@ from .curves import client_curve, draw, row_curves
 from .ledgers import ledger_files, ledger_rounds
 from .machine import facts
 from .measure import Ratio
+from .replies import many, replies
 from .report import Results, table
 from .selection import selection
 from .simulated import Simulator
 from .solvers import solvers
+from .wide import wide
 
 __all__ = ["main"]
 
@@ -28,7 +30,7 @@ _COVTYPE = (
     Path(__file__).resolve().parents[3] / "shared" / "data" / "covtype/covtype.csv.xz"
 )
 _CURVES = "curves"
-_LONG = ("solvers", "files", "memory", "fedavg-500", "crowd")
+_LONG = ("solvers", "wide", "files", "memory", "fedavg-500", "crowd")
 _CLIENTS = (20, 50, 100, 200, 500, 1000, 2000)
 
 
@@ -84,6 +86,8 @@ def _benchmarks(simulation: Simulator) -> dict[str, Benchmark]:
         "from-rows": kernels.from_rows,
         "merging": kernels.merging,
         "fixed-point": kernels.fixed_point,
+        "replies": replies,
+        "many": many,
         "solving": kernels.solving,
         "solvers": solvers,
         "alphas": kernels.alphas,
@@ -94,6 +98,7 @@ def _benchmarks(simulation: Simulator) -> dict[str, Benchmark]:
         "ledger-rounds": partial(ledger_rounds, simulation),
         "fedavg": partial(simulated.fedavg, simulation, 20),
         _CURVES: list,
+        "wide": wide,
         "files": partial(simulated.files, simulation, _COVTYPE),
         "memory": partial(simulated.memory, simulation),
         "fedavg-500": partial(simulated.fedavg, simulation, 500),

@@ -190,7 +190,7 @@ def files(simulation: Simulator, source: Path) -> list[Ratio]:
             "scikit-learn on one file",
             ours,
             theirs,
-            1.5,
+            1.0,
             f", reading included, best of {_READINGS}",
         ),
     ]

@@ -75,11 +75,13 @@ def write_credentials(
     there = [path.name for path in wanted if path.exists()]
     if there:
         raise FedRidgeError(
-            f"{folder} has {', '.join(there)} already: choose an empty folder, or "
-            "remove it if no deployment uses these."
+            f"{folder} already contains {', '.join(there)}: choose an empty folder, "
+            "or remove these files if no deployment uses them."
         )
     if not wanted:
-        raise FedRidgeError("neither a host nor a node: there is nothing to write.")
+        raise FedRidgeError(
+            "there is nothing to write: name at least one host or node."
+        )
     if hosts:
         _write_certificates(found, hosts[0], names)
     for name in nodes:
@@ -96,7 +98,7 @@ def _check_names(nodes: Sequence[str]) -> None:
             )
     twice = {name for name in nodes if nodes.count(name) > 1}
     if twice:
-        raise FedRidgeError(f"the node {', '.join(sorted(twice))} is there twice.")
+        raise FedRidgeError(f"the node {', '.join(sorted(twice))} is named twice.")
 
 
 def _write_certificates(
@@ -214,7 +216,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--keys-only",
         action="store_true",
-        help="no certificates: at a site that makes its own key and hands on the .pub",
+        help=(
+            "no certificates, for a site that creates its own key and shares only "
+            "the .pub file"
+        ),
     )
     given = parser.parse_args(arguments)
     hosts = [] if given.keys_only else given.host or ["localhost", "127.0.0.1"]

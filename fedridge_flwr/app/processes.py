@@ -135,7 +135,7 @@ def run_to_its_end(
     status, details = last_run()
     if details == END_LOST:
         if echo:
-            print("Flower lost the end of the run; once more.", flush=True)
+            print("Flower did not report the end of the run; trying again.", flush=True)
         output = stream(command, environment, timeout, echo)
         status, _ = last_run()
     if status != "finished:completed":

@@ -183,13 +183,13 @@ def read_settings(run_config: Mapping[str, Any]) -> AppSettings:
         )
     if settings.privacy() is not None and settings.compare_rounds:
         raise FedRidgeError(
-            "run-config compare-rounds must be 0 with privacy: FedAvg would tell the "
+            "run-config compare-rounds must be 0 with privacy: FedAvg would use the "
             "same rows without noise."
         )
     if settings.secure and settings.compare_rounds:
         raise FedRidgeError(
-            "run-config compare-rounds must be 0 with secure sums: FedAvg would tell "
-            "the model of every single client."
+            "run-config compare-rounds must be 0 with secure sums: FedAvg would "
+            "reveal the model of every single client."
         )
     if settings.output_dir and not os.path.isabs(settings.output_dir):
         place = "a ServerApp's working directory is that of the SuperLink"

@@ -136,11 +136,11 @@ def _add_notes(
                 "left out."
             )
     if policy is None:
-        found.notes.append("there is no site policy: everything asked for is sent.")
+        found.notes.append("there is no site policy: the site answers every request.")
     elif policy.min_row_difference > 1:
         found.notes.append(
-            "min_row_difference compares with what was sent before, when it is sent: a "
-            "check is no upload, and does not know."
+            "min_row_difference was not checked: it compares with earlier uploads, "
+            "and only when statistics are sent."
         )
 
 
@@ -149,9 +149,9 @@ def _lines(found: SiteCheck) -> Iterator[str]:
     yield f"Rows: {profile.rows}, of which {profile.complete} have all columns."
     yield ""
     if found.refusals:
-        yield "Nothing would be sent. These are the columns that were asked for:"
+        yield "Nothing would be sent. The requested columns are:"
     else:
-        yield "Before the fit, the server would be told of these columns:"
+        yield "Before the fit, the server would learn this about the columns:"
     yield ""
     yield text_table(["column", "kind", "missing", "levels"], _columns(profile))
     yield ""
@@ -180,8 +180,8 @@ def _sent_lines(sent: Encoded, coding: Coding) -> Iterator[str]:
     numbers = sum(array.size for array in sent.arrays.values())
     size = sum(array.nbytes for array in sent.arrays.values())
     yield (
-        f"In the round it would be sent the number of rows ({sent.count}), means and "
-        f"co-moments of {counted(len(coding.names), 'feature')} and "
+        f"In the round, the server would receive the number of rows ({sent.count}), "
+        f"and the means and co-moments of {counted(len(coding.names), 'feature')} and "
         f"{counted(len(coding.target_names), 'target')}: {numbers} numbers, "
         f"{human_bytes(size)}."
     )

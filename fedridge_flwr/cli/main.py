@@ -48,7 +48,7 @@ def fit(
         str, typer.Option(help='Choose alpha: "auto", or numbers as in 0.1,1,10.')
     ] = "",
     cv: Annotated[
-        str, typer.Option(help="How: server (by leaving sites out) or gcv.")
+        str, typer.Option(help="How to choose it: server (leave sites out) or gcv.")
     ] = "",
     standardize: Annotated[
         bool, typer.Option(help="Penalise coefficients of scaled features.")
@@ -61,7 +61,7 @@ def fit(
         bool, typer.Option(help="No model unless every site is in it.")
     ] = True,
     client_column: Annotated[
-        str, typer.Option(help="Column that tells the sites of one table apart.")
+        str, typer.Option(help="Column that names the site of each row, for one table.")
     ] = "",
     table: o.Table = None,
     policy: o.Policy = None,
@@ -110,7 +110,7 @@ def fit(
     print()
     print(found.report_)
     if page is not None:
-        print(f"\nWrote {page.parent}: look at {page.name}.")
+        print(f"\nWrote {page.parent}. Open {page.name}.")
 
 
 @app.command()
@@ -166,7 +166,8 @@ def predict(
     data: Annotated[Path, typer.Argument(help="Table with new rows.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
     unknown: Annotated[
-        str, typer.Option(help="Levels the model does not know: error or missing.")
+        str,
+        typer.Option(help="For levels that the model does not know: error or missing."),
     ] = "error",
     table: o.Table = None,
 ) -> None:
@@ -201,7 +202,8 @@ def show(
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="By default in the folder.")
+        Path | None,
+        typer.Option("--output", "-o", help="File to write, by default in the folder."),
     ] = None,
 ) -> None:
     """Write the HTML report of a run again, from its model.json and report.json."""

@@ -34,7 +34,9 @@ def predict_table(
     from pyarrow import csv
 
     if output.exists() and output.samefile(path):
-        raise FedRidgeError(f"{output.name} is the table that is read: name another.")
+        raise FedRidgeError(
+            f"{output.name} is the input table: choose another output file."
+        )
     file = TableFile(path, table_options(path, table))
     rows = gaps = 0
     progress = Progress(0)
@@ -49,7 +51,7 @@ def predict_table(
             names = prediction_names(model)
             both = sorted(set(names) & set(columns))
             if both:
-                raise FedRidgeError(f"{path.name} has a column {both[0]!r} already.")
+                raise FedRidgeError(f"{path.name} already has a column {both[0]!r}.")
             columns |= {
                 name: pa.array(found[:, k], mask=~kept) for k, name in enumerate(names)
             }

@@ -102,8 +102,8 @@ class Coding:
         unknown = [c for c in formula.categories if c not in formula.levels]
         if unknown or formula.takes_all or formula.missing != "drop":
             raise PrivacyError(
-                "with privacy no site says anything of its table before the release. "
-                f"Give levels= for {quoted(unknown) or 'all categories'}, name every "
+                "with privacy, no site describes its table before the release. Give "
+                f"levels= for {quoted(unknown) or 'all categories'}, name every "
                 'column, and use missing="drop".'
             )
         known = with_canonical_levels(formula)
@@ -181,7 +181,7 @@ class Coding:
             bad = [c for c in values if blank[c].any()]
             told = ", ".join(f"{int(blank[c].sum())} in {c!r}" for c in bad)
             raise DataError(
-                f'values are missing ({told}), and missing="error" takes none.'
+                f'values are missing ({told}), which missing="error" does not allow.'
             )
         marks = [blank[c] for c in self.indicators]
         for column in filled:
@@ -216,8 +216,8 @@ class Coding:
             first = _place(table, int(np.argmin(known)))
             raise DataError(
                 f"column {column!r} has {int((~known).sum())} value(s) that are not "
-                f"among the levels agreed on, the first in {first}. Mend the table or, "
-                "to predict, let them count as missing."
+                f"among the levels agreed on, the first in {first}. Correct the "
+                "table. To predict, you can also treat them as missing."
             )
         levels = list(self.levels[column])
         if self.formula.missing == "indicator" and MISSING_LEVEL in levels:
@@ -242,8 +242,9 @@ class Coding:
             j, names = int(bad[0]), spec.column_names
             count = int((~np.isfinite(values[:, j])).sum())
             raise DataError(
-                f"{names[j]} is not a finite number in {count} row(s), as log(0) is "
-                "not. Leave such rows out of the table, or use another function."
+                f"{names[j]} is not a finite number in {count} row(s), as log(0) is, "
+                "for example. Remove these rows from the table, or use another "
+                "function."
             )
         return values
 
@@ -270,14 +271,15 @@ class Coding:
         for column, told in self.levels.items():
             if len(told) > MOST_LEVELS + 1:  # and one for missing values
                 raise FedRidgeError(
-                    f"column {column!r} has {len(told)} levels, {MOST_LEVELS} at most."
+                    f"column {column!r} has {len(told)} levels; at most {MOST_LEVELS} "
+                    "are allowed."
                 )
         known = {column: len(told) for column, told in self.levels.items()}
         width = sum(math.prod(known.get(c, 1) for c in term) for term in self._terms)
         if width > _MOST_COLUMNS:
             raise FedRidgeError(
-                f"formula: it makes {width} columns, {_MOST_COLUMNS} at most. Take out "
-                "interactions of categories that have many levels."
+                f"formula: it makes {width} columns; at most {_MOST_COLUMNS} are "
+                "allowed. Remove interactions of categories that have many levels."
             )
 
     def _refuse_references(self) -> None:
@@ -364,7 +366,9 @@ class Coding:
         if not all(map(is_finite_number, means.values())):
             raise FedRidgeError("the coding has a mean that is not a finite number.")
         if {*means} & {*levels} or len({*marks}) < len(marks) or {*marks} - {*means}:
-            raise FedRidgeError("the coding fills in what is not a number.")
+            raise FedRidgeError(
+                "the coding fills in missing values of a column that is not numeric."
+            )
         expected = set(formula.used_columns(columns))
         named = {*levels, *means, *marks}
         if set(columns) != expected or not named <= expected:
@@ -413,7 +417,7 @@ def with_canonical_levels(formula: TableFormula) -> TableFormula:
     for column, told in found.items():
         if None in told or len(set(told)) < len(told):
             raise FedRidgeError(
-                f"levels of {column!r} must be different ones, and none may be empty."
+                f"levels of {column!r} must be distinct, and none may be empty."
             )
     return replace(formula, levels=found)
 

@@ -40,12 +40,12 @@ class TableFormula:
     categorical : sequence of str
         Columns that are categories although they look like numbers, without ``C()``.
     levels : mapping of str to sequence of str
-        Levels that are agreed on beforehand; the others are asked for.
+        Levels that are known beforehand. Sites are asked for all others.
     missing : {"drop", "mean", "indicator", "error"}
-        "drop" leaves out rows in which a column of the formula is missing. "mean" puts
-        the mean over all sites in place of missing numbers, "indicator" also adds a
-        column that says so, and a level for missing categories. Rows without a target
-        are always left out.
+        "drop" drops rows in which a column of the formula is missing. "mean" replaces
+        missing numbers by the mean over all sites. "indicator" also adds a column that
+        marks them, and a level for missing categories. "error" allows none. Rows
+        without a target are always dropped.
     weights : str
         Column of sample weights.
 
@@ -58,7 +58,7 @@ class TableFormula:
     >>> TableFormula("bp ~ scale(age)")
     Traceback (most recent call last):
     fedridge_flwr.errors.FedRidgeError: formula: scale() would use each site's own \
-rows, so that the same column means something else at every site. Use \
+rows, so that the same column would have a different meaning at every site. Use \
 standardize=True, or agreed constants as in I((age - 50) / 10).
     """
 
@@ -82,13 +82,15 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
         levels = {str(c): tuple(map(str, v)) for c, v in dict(self.levels).items()}
         for column, told in levels.items():
             if len(set(told)) < max(len(told), 1):
-                raise FedRidgeError(f"levels of {column!r} must differ, at least one.")
+                raise FedRidgeError(
+                    f"levels of {column!r} must be distinct, and at least one."
+                )
         object.__setattr__(self, "levels", levels)
         self.parsed(())
         if self.weights in {*self.columns, *self.targets}:
             raise FedRidgeError(
-                f"formula: {self.weights!r} is the column of weights, and also in the "
-                "formula."
+                f"formula: {self.weights!r} is the column of weights, so it cannot "
+                "also be in the formula."
             )
 
     @classmethod
@@ -216,9 +218,11 @@ def formula_of(formula: str, target: str, features: str, **more: Any) -> TableFo
     '`bp` ~ `age` + `sex`'
     """
     if bool(formula) == bool(target):
-        raise FedRidgeError("formula: give one, or else a target.")
+        raise FedRidgeError("give a formula or a target.")
     if formula and features:
-        raise FedRidgeError("features go with target; a formula names its own.")
+        raise FedRidgeError(
+            "features can be given only with target; a formula names its own features."
+        )
     more["categorical"] = names_in(more.get("categorical", ""))
     more["levels"] = _levels_in(more.get("levels", ""))
     if formula:
@@ -283,5 +287,7 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
 def _sum_of(names: Sequence[str]) -> str:
     for name in names:
         if "`" in name:
-            raise FedRidgeError(f"column names in a formula have no `, got {name!r}.")
+            raise FedRidgeError(
+                f"column names in a formula must not contain `, got {name!r}."
+            )
     return " + ".join(f"`{name}`" for name in names)

@@ -134,9 +134,7 @@ def check_terms(parsed: Any, *, takes_all: bool) -> None:
     for term in parsed.rhs:
         methods = {each.eval_method.value for each in term.factors}
         if "literal" in methods and len(methods) > 1:
-            raise FedRidgeError(
-                "formula: a multiple is written in I(), as in I(2*age)."
-            )
+            raise FedRidgeError("formula: write a multiple in I(), as in I(2*age).")
     facts = facts_of(parsed)
     if not facts.features and not takes_all:
         raise FedRidgeError("formula: it has no features.")
@@ -150,8 +148,8 @@ def _refuse_called(parsed: Any, columns: Iterable[str]) -> None:
     both = sorted(called & set(columns) & {*FUNCTIONS, "C", "I", "Treatment"})
     if both:
         raise FedRidgeError(
-            f"formula: {quoted(both)} is a column and a function. Give the column "
-            "another name in the tables."
+            f"formula: {quoted(both)} is a column and a function. Rename the column "
+            "in the tables."
         )
 
 
@@ -257,11 +255,11 @@ def _not_allowed(tree: ast.AST) -> FedRidgeError:
     if isinstance(tree, ast.Call) and _called(tree) in _SITE_DEPENDENT:
         return FedRidgeError(
             f"formula: {_called(tree)}() would use each site's own rows, so that the "
-            "same column means something else at every site. Use standardize=True, or "
-            "agreed constants as in I((age - 50) / 10)."
+            "same column would have a different meaning at every site. Use "
+            "standardize=True, or agreed constants as in I((age - 50) / 10)."
         )
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitXor):
-        return FedRidgeError("formula: a power is written with **, as in I(age**2).")
+        return FedRidgeError("formula: write a power with **, as in I(age**2).")
     return FedRidgeError(
         "formula: only columns, C(), I() with + - * / **, and "
         f"{', '.join(FUNCTIONS)} can be used."
@@ -296,7 +294,7 @@ def refuse_explosion(text: str, syntax: Any, n_available: int) -> None:
     if len(powers) > 1 or too_high or _most_terms(syntax, n_available) > _MOST_STEPS:
         raise FedRidgeError(
             f"formula: at most {_MOST_TERMS} terms and one power of at most "
-            f"{_LARGEST_POWER}: write the interactions that are meant, with a:b."
+            f"{_LARGEST_POWER}: write the interactions that you need as a:b."
         )
 
 
@@ -328,6 +326,6 @@ def refuse_mistakable(text: str, available: Iterable[str]) -> None:
     for name in [*_QUOTED.findall(text), *available]:
         if name in ("0", "1") or ("(" in name and "".join(name.split()) in bare):
             raise FedRidgeError(
-                f"formula: a column of the name {name!r} would be taken for another "
-                "term. Give it another name in the tables."
+                f"formula: a column named {name!r} would be mistaken for another "
+                "term. Rename it in the tables."
             )

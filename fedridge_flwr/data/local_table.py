@@ -11,11 +11,13 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, TypeAlias
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import ColumnNamesError, DataError
+from .arrow_batches import open_stream
 from .coding import Coding
 from .formula import TableFormula
 from .sources import TableFile
@@ -136,7 +138,7 @@ class LocalTable:
 
     def coded(self, coding: Coding) -> RawRows:
         """Return X, y, weights and the origin of the rows, coded as agreed."""
-        spool, counts = _Spool(), defaultdict[str, Counter[str]](Counter)
+        spool, counts = Spool(), defaultdict[str, Counter[str]](Counter)
         for part in self.parts(coding.raw_columns):
             rows = coding.code(part)
             spool.add(np.column_stack([p for p in rows[:3] if p is not None]))
@@ -145,8 +147,10 @@ class LocalTable:
         n_features, n_targets = len(coding.names), len(coding.target_names)
         weighted = bool(coding.formula.weights)
         block = spool.finish(n_features + n_targets + weighted)
-        X = _frame(block[:, :n_features], coding.names)
-        y = _frame(block[:, n_features : n_features + n_targets], coding.target_names)
+        X = named_frame(block[:, :n_features], coding.names)
+        y = named_frame(
+            block[:, n_features : n_features + n_targets], coding.target_names
+        )
         origin = RowOrigin(
             coding.raw_columns, counts, partial(self._identities, coding)
         )
@@ -167,7 +171,7 @@ class LocalTable:
         return np.concatenate(found)
 
 
-class _Spool:
+class Spool:
     """Blocks of rows, in memory while they are few, then in a file without a name."""
 
     def __init__(self) -> None:
@@ -176,6 +180,7 @@ class _Spool:
         self._file: Any = None
 
     def add(self, block: Array) -> None:
+        """Add some rows."""
         if self._file is not None:
             block.tofile(self._file)
             return
@@ -188,6 +193,7 @@ class _Spool:
             self._blocks = []
 
     def finish(self, width: int) -> Array:
+        """Return all rows, of so many columns."""
         if self._file is None:
             return np.concatenate([*self._blocks, np.empty((0, width))])
         self._file.flush()
@@ -203,6 +209,9 @@ def as_local_table(data: Any) -> LocalTable | None:
     """
     if isinstance(data, TableFile):
         return table_of_file(data)
+    lazy = nw.from_native(data, pass_through=True)
+    if isinstance(lazy, nw.LazyFrame):  # a query, which runs again at every pass
+        return LocalTable(lazy.collect_schema().names(), partial(_read_query, lazy))
     if not hasattr(data, "__arrow_c_stream__"):
         return None
     table = _arrow_table(data)
@@ -212,6 +221,12 @@ def as_local_table(data: Any) -> LocalTable | None:
             yield {name: batch.column(name) for name in columns}
 
     return LocalTable(table.column_names, read)
+
+
+def _read_query(query: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    _, batches = open_stream(query.select(list(columns)).to_native())
+    for batch in batches:
+        yield {name: batch.column(name) for name in columns}
 
 
 def table_of_file(file: TableFile) -> LocalTable:
@@ -256,10 +271,10 @@ def coded_features(coding: Coding, X: Any) -> Any:
     dropped = sum(int((~part.kept).sum()) for part in parts)
     if dropped:
         raise DataError(
-            f"{dropped} row(s) miss a value that the model needs. Leave them out, or "
-            'fit with missing="mean".'
+            f"{dropped} row(s) lack a value that the model needs. Remove them, or fit "
+            'with missing="mean".'
         )
-    return _frame(np.concatenate(blocks), coding.names)
+    return named_frame(np.concatenate(blocks), coding.names)
 
 
 def _refuse_invisible(column: str, scan: ColumnScan) -> None:
@@ -291,7 +306,7 @@ def _two_floats(exact: Fraction) -> tuple[float, float]:
     return high, float(exact - Fraction(high))
 
 
-def _frame(block: Array, names: Sequence[str]) -> Any:
+def named_frame(block: Array, names: Sequence[str]) -> Any:
     """Return a block of numbers under the names of its columns, without a copy."""
     import pandas as pd
 

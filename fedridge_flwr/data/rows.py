@@ -207,7 +207,7 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
     return Rows(
         X=X,
         Y=Y,
-        weight=_check_weights(sample_weight, n_rows),
+        weight=check_weights(sample_weight, n_rows),
         n_rows=n_rows,
         schema=Schema(
             n_features,
@@ -220,40 +220,6 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
 
 def _as_names(names: tuple[str, ...] | None) -> Names | None:
     return None if names is None else Names.of(names)
-
-
-def as_numbers(data: Any) -> Any:
-    """Return data with NaN for every entry that is not a number.
-
-    A private release leaves such rows out without a word: an error about one of them
-    would tell that it is there.
-
-    Examples
-    --------
-    >>> as_numbers(np.array([[1.0, "two"]], dtype=object))
-    array([[ 1., nan]])
-    """
-    table = as_table(data)
-    if table is not None:
-        return table.with_nan_for(_number)
-    if isinstance(data, np.ma.MaskedArray):
-        return as_numbers(np.ma.filled(data.astype(object), np.nan))
-    if _is_sparse(data):
-        return data
-    array = np.asarray(data)
-    if array.dtype.kind not in "OUSc":
-        return data
-    flat = [_number(entry) for entry in array.ravel()]
-    return np.array(flat, dtype=np.float64).reshape(array.shape)
-
-
-def _number(entry: Any) -> float:
-    if isinstance(entry, complex | np.complexfloating):
-        return float(entry.real) if entry.imag == 0 else float("nan")
-    try:
-        return float(entry)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
 
 
 def finite_block(X: Any) -> Any:
@@ -351,7 +317,8 @@ def _check_targets(y: Any) -> tuple[Any, tuple[str, ...] | None]:
     return y, names
 
 
-def _check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+def check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+    """Return weights as float64; a `DataError` says what is wrong with them."""
     if sample_weight is None:
         return None
     weight = _real_array(sample_weight, "sample_weight").astype(np.float64, copy=False)
@@ -452,7 +419,7 @@ def _remedy(what: str) -> str:
         return ENCODE_FIRST
     return (
         'Ridge regression predicts numbers. For labels of classes use classes="auto" '
-        "on the server; encode other text, or dates, as the number that is meant."
+        "on the server; encode other text, or dates, as numbers."
     )
 
 

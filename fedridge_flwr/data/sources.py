@@ -70,9 +70,8 @@ class TableBatch(dict[str, Any]):
 class TableFile:
     """A table in a file: CSV, TSV and the like, or Parquet.
 
-    Text may be compressed by gzip, xz, bzip2 or Zstandard. How it is written is
-    detected from its beginning; what could mean two things is an error that names the
-    option to give.
+    Text may be compressed by gzip, xz, bzip2 or Zstandard. Its format is detected from
+    the start of the file. If the format is ambiguous, an error names the option to set.
 
     Parameters
     ----------
@@ -81,8 +80,8 @@ class TableFile:
     options : TableOptions
         How it is read.
     where : (str, str), optional
-        A column and one of its levels: only these rows, as if they were a file of their
-        own.
+        A column and one of its levels: only these rows are read, as if they were a
+        separate file.
 
     Attributes
     ----------
@@ -133,21 +132,21 @@ class TableFile:
         Parameters
         ----------
         columns : iterable of str, optional
-            The columns that are wanted; all by default.
+            The columns to read; all by default.
         rows : int
-            So many rows at a time; the last batch may have fewer.
+            Number of rows in a batch; the last one may have fewer.
 
         Returns
         -------
         iterator of TableBatch
-            Dictionaries of columns. Those of a text file are text, with null for what
-            is missing, without white space around an entry, and with a decimal point.
-            Those of Parquet have their own types.
+            Dictionaries of columns. Columns of a text file are text, with null for
+            missing values, a decimal point, and no white space around entries. Columns
+            of a Parquet file keep their types.
 
         Raises
         ------
         DataError
-            If a column is not there, a row is spoiled, or there are no rows.
+            If a column is missing, a row is damaged, or there are no rows.
         """
         wanted = list(self.names if columns is None else dict.fromkeys(columns))
         self._check_has(wanted)

@@ -94,7 +94,7 @@ def detect_format(path: Path, options: TableOptions) -> TextFormat:
         if found is not None:
             return found
     raise TableFileError(
-        path.name, "a line is longer than 64 MB, so this is no table of rows."
+        path.name, "a line is longer than 64 MB, so this is not a table."
     )
 
 
@@ -159,7 +159,10 @@ def check_names(file: str, names: Sequence[str]) -> None:
     if twice:
         raise TableFileError(
             file,
-            "the name of {columns} occurs before. Give every column a name of its own.",
+            (
+                "the name of {columns} is already used. Give every column a different "
+                "name."
+            ),
             twice,
             names,
         )
@@ -195,7 +198,7 @@ def _delimiter(file: str, tables: dict[str, list[list[str]]], width: int) -> str
     if fits:
         raise TableFileError(
             file,
-            f"entries could be separated by {' or '.join(map(repr, fits))}. Give the "
+            f"entries could be separated by {' or '.join(map(repr, fits))}. Set the "
             "option delimiter.",
         )
     # Most rows as wide as the first; the others are named when they are read.
@@ -230,16 +233,16 @@ def _header(file: str, rows: list[list[str]], options: TableOptions) -> bool:
             return True
         raise TableFileError(
             file,
-            "the first line has numbers or missing markers, so it seems to be no "
-            'header. Name the columns with the option columns, as in columns = ["age", '
-            '"sex"], or give header = true if these are names.',
+            "the first line has numbers or missing markers, so it does not look like "
+            "a header. Name the columns with the option columns, as in columns = "
+            '["age", "sex"], or set header = true if these are names.',
         )
     if tuple(first) == options.columns:
         return True
     if not has_values and any(_is_value(entry) for row in rows[1:] for entry in row):
         raise TableFileError(
             file,
-            "the first line looks like a header, but the option columns is given. Give "
+            "the first line looks like a header, but the option columns is given. Set "
             "header = true if columns should replace these names, header = false if "
             "the line is a row.",
         )

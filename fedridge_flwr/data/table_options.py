@@ -26,8 +26,8 @@ question mark (UCI). Codes such as -9 or 999, and words that may be a category, 
 class TableOptions:
     """How a table file is read. What is not given is detected from the file's start.
 
-    Parquet files have names and types of their own: of all options only `missing` and
-    `columns` concern them.
+    Parquet files contain names and types, so only `missing` and `columns` apply to
+    them.
 
     Parameters
     ----------

@@ -95,7 +95,8 @@ class TextReader:
                     self.path.name,
                     "{columns} has a number with a decimal point "
                     f"({self.place(row)}), but the file has decimal commas. Write all "
-                    'numbers alike, or give decimal = "." if commas are none.',
+                    'numbers in the same way, or set decimal = "." if commas are not '
+                    "decimal marks.",
                     [column],
                     self.names,
                 )

@@ -82,7 +82,7 @@ class unreadable:  # noqa: N801 - used like contextlib.suppress
         elif isinstance(error, IsADirectoryError):
             problem = "this is a folder, not a file. Name one table file."
         elif isinstance(error, PermissionError):
-            problem = "the file may not be read. Check its permissions."
+            problem = "there is no permission to read the file. Change its permissions."
         elif isinstance(error, EOFError | OSError | lzma.LZMAError):
             problem = "the file is damaged or incomplete. Copy it again."
         else:
@@ -115,7 +115,7 @@ def detect_encoding(sample: bytes, file: str) -> str:
         return encoding
     raise TableFileError(
         file,
-        "the file is neither UTF-8 nor Windows-1252. If it is text, give the option "
+        "the file is neither UTF-8 nor Windows-1252. If it is text, set the option "
         'encoding, as in encoding = "cp1250"; otherwise export the table as CSV or '
         "Parquet.",
     )
@@ -244,7 +244,7 @@ def encoding_error(file: str, encoding: str) -> TableFileError:
     """Return the error for text that is not in its encoding."""
     return TableFileError(
         file,
-        f"the file is not {encoding} throughout. Give the option encoding, as in "
+        f"the file is not {encoding} throughout. Set the option encoding, as in "
         'encoding = "cp1252", or save the file as UTF-8.',
     )
 

@@ -36,13 +36,12 @@ _PLAIN = re.compile(r"(-?)(0|[1-9]\d*)?(?:\.(\d*))?", re.ASCII)
 _CAUSES = (
     (
         DATE,
-        "a date or time. Turn dates into the number that is meant, such as years since "
-        "birth",
+        "a date or time. Convert dates to a number, such as years since birth",
     ),
     (
         r"[+-]?\d[\d.,]*,\d+",
-        "a number with a comma, as a decimal mark or between thousands. Give "
-        'decimal = "," if it is the decimal mark, or write numbers without commas',
+        "a number with a comma, as a decimal mark or between thousands. Set decimal = "
+        '"," if it is the decimal mark, or write numbers without commas',
     ),
     (
         r"[+-]?[\d.,]+\s?%|[+-]?\s?[$€£¥]\s?[\d.,]+|[+-]?[\d.,]+\s?[$€£¥]",
@@ -63,7 +62,7 @@ _IDENTIFIER = (
     "an identifier. Leave it out, or use C() if it is a category"
 )
 _TEXT = (
-    "text. Correct it, use C() if the column is a category, or give the option missing "
+    "text. Correct it, use C() if the column is a category, or set the option missing "
     "if the text means a missing value"
 )
 
@@ -119,7 +118,7 @@ def numbers(array: Any) -> NDArray[np.float64]:
     Traceback (most recent call last):
     fedridge_flwr.data.table_values.NotNumbersError: the column must have numbers, but \
 1 of 2 entries are not. The first (entry 2) is text. Correct it, use C() if the column \
-is a category, or give the option missing if the text means a missing value.
+is a category, or set the option missing if the text means a missing value.
     """
     values, bad, array = parse_numbers(array)
     if bad.any():

@@ -18,7 +18,7 @@ from ..errors import DataError
 
 ENCODE_FIRST = (
     "Encode text and categories as numbers first, the same way at every client, and "
-    "dates as the number that is meant, such as years since birth."
+    "dates as a number, such as years since birth."
 )
 
 
@@ -71,10 +71,13 @@ class _PandasTable(Table):
         return values
 
     def with_nan_for(self, number: Callable[[Any], float]) -> Any:
-        found = self.native.apply(
-            lambda series: series if _is_numeric(series.dtype) else series.map(number)
-        )
-        return found if self.ndim == 2 else found.iloc[:, 0]
+        frame = self.native.copy(deep=False)
+        for j, dtype in enumerate(frame.dtypes):
+            if not _is_numeric(dtype):
+                # Not `map`, which keeps the type of a category.
+                column = np.array([number(v) for v in frame.iloc[:, j]], dtype=float)
+                frame.isetitem(j, column)
+        return frame if self.ndim == 2 else frame.iloc[:, 0]
 
 
 class _NarwhalsTable(Table):
@@ -170,8 +173,8 @@ def _names(labels: Sequence[Any]) -> tuple[str, ...] | None:
     if len(set(names)) < len(names):
         twice = [j for j, name in enumerate(names) if names.index(name) != j]
         raise DataError(
-            "the name of {columns} occurs before: no other client could tell such "
-            "columns apart. Give every column a name of its own.",
+            "the name of {columns} is already used, so clients cannot match these "
+            "columns. Give every column a different name.",
             twice,
             names,
         )

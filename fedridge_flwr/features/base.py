@@ -29,9 +29,9 @@ _MOST_NUMBERS = 2**26
 class FeatureMap(ABC):
     """A map of rows ``x -> phi(x)``, the same wherever it is built.
 
-    This is what all maps have in common: make a `GaussianProjection`, a
+    This is the base class of all maps. Create a `GaussianProjection`,
     `RandomFourierFeatures`, `NeuralTangentFeatures`, `PolynomialMap` or `Standardize`,
-    or read one with `from_text`. Maps are applied one after another with ``|``.
+    or read a map with `from_text`. ``|`` applies maps one after another.
 
     A map is fixed by its kind, its sizes, its seed and its parameters. Random numbers
     are drawn from ``PCG64(SeedSequence([seed, number of the kind, sizes...]))`` as

@@ -199,21 +199,25 @@ class Aggregate(Answers):
     _kept_bytes: int = 0
     _exact: dict[str, Any] = field(default_factory=dict)
     _groups: dict[tuple[Schema, str], _Group] = field(default_factory=dict)
+    _last: tuple[Schema | None, str, _Group | None] = None, "", None
 
-    def add(self, client: str, part: Contribution) -> None:
-        """Add one contribution; one that cannot be used becomes a failure."""
+    def add(self, client: str, part: Any) -> None:
+        """Add one `Contribution`; one that cannot be used becomes a failure."""
         if not self._is_first(client):
             return
-        reason = self._reason_to_refuse(part)
-        scale = None
-        if part.form != "private":
-            self._rows[client], scale = part.count, part.scale()
-            if reason is None and not scale[0] > 0:
+        settings, form = self.settings, part.form
+        reason, scale = self._reason_to_refuse(part), None
+        if form != "private":
+            self._rows[client] = part.count
+            if settings.screens or form != "full":
+                scale = part.scale()
+            weight = part.total_weight if scale is None else scale[0]
+            if reason is None and not weight > 0:
                 reason = "has no rows"
         if reason is not None:
             self.failures[client] = reason
             return
-        if self.settings.screens and scale is not None:
+        if settings.screens and scale is not None:
             weight, means, squares = scale
             # Copies: a view would keep the whole message alive.
             own = None if means is None else means.copy()
@@ -234,9 +238,14 @@ class Aggregate(Answers):
         """Add up again without some clients; all contributions must have been kept."""
         for client, reason in reasons.items():
             self.reject(client, reason)
-        self._groups = {}
+        self._start_again()
         for client in self.participants:
             self._merge(client, self._exact.get(client, self.parts[client]))
+
+    def _start_again(self) -> dict[tuple[Schema, str], _Group]:
+        """Return the groups so far, and begin without any."""
+        before, self._groups, self._last = self._groups, {}, (None, "", None)
+        return before
 
     def reject(self, client: str, reason: str) -> None:
         """Take back an answer that turned out to be of no use."""
@@ -258,12 +267,16 @@ class Aggregate(Answers):
                 self.parts = {client: self.parts[client] for client in openings}
 
     def _merge(self, client: str, part: Contribution) -> None:
-        key = (part.schema, part.form)
-        if key in self._groups:
-            self._groups[key].running.add(part)
-            self._groups[key].clients.append(client)
+        schema, form, group = self._last
+        if part.schema is not schema or part.form != form:
+            group = self._groups.get((part.schema, part.form))
+        if group is None:
+            group = _Group([client], part.start_total())
+            self._groups[part.schema, part.form] = group
         else:
-            self._groups[key] = _Group([client], part.start_total())
+            group.running.add(part)
+            group.clients.append(client)
+        self._last = part.schema, part.form, group
 
     def result(self) -> Any:
         """Return the total over the columns of most clients, or None without any.
@@ -352,6 +365,9 @@ class Aggregate(Answers):
 
     def _reason_to_refuse(self, part: Contribution) -> str | None:
         settings, schema = self.settings, part.schema
+        # The answers of a round share their columns: what held for one, holds for all.
+        if schema is self._last[0] and part.form == self._last[1] and not part.rounding:
+            return None
         if (part.form == "private") != (settings.privacy is not None):
             return _REFUSED["private" if settings.privacy is None else "exact"]
         asked = settings.statistics

@@ -82,7 +82,7 @@ class ClassAggregate(Aggregate):
                 self._reject_all(
                     group,
                     f"has {len(more - found)} further classes, and at most "
-                    f"{MOST_CLASSES} are allowed: give the server classes=[...]",
+                    f"{MOST_CLASSES} are allowed: set classes=[...] on the server",
                 )
             else:
                 found |= more
@@ -93,7 +93,7 @@ class ClassAggregate(Aggregate):
         self._extend(target_labels(self.classes))
 
     def _extend(self, labels: tuple[str, ...]) -> None:
-        groups, self._groups = self._groups, {}
+        groups = self._start_again()
         for (schema, _), group in groups.items():
             total = with_classes(group.running.total(), labels)
             own = schema.target_names or ()
@@ -132,16 +132,16 @@ def balanced(counts: Iterable[Mapping[str, int]]) -> tuple[tuple[str, float], ..
 
 
 def lookalikes(labels: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return whose labels differ from those of most in spelling only.
+    """Return whose labels differ only in spelling from those of most clients.
 
     Both spellings are classes: which is right, if any, the server cannot know.
 
     Examples
     --------
     >>> lookalikes({"a": ["yes", "no"], "b": ["yes"], "c": ["Yes", "no"]})
-    {'c': "its class 'Yes' is 'yes' at other clients: are both meant?"}
+    {'c': "its class 'Yes' is 'yes' at other clients: are they the same class?"}
     >>> lookalikes({"a": ["0", "1"], "b": ["0"], "c": ["true"]})
-    {'c': "its class 'true' is '1' at other clients: are both meant?"}
+    {'c': "its class 'true' is '1' at other clients: are they the same class?"}
     """
     counts = Counter(label for each in labels.values() for label in set(each))
     usual: dict[str, str] = {}
@@ -153,8 +153,8 @@ def lookalikes(labels: Mapping[str, Iterable[str]]) -> dict[str, str]:
             other = usual[_spoken(label)]
             if other != label:
                 found[client] = (
-                    f"its class {label!r} is {other!r} at other clients: are both "
-                    "meant?"
+                    f"its class {label!r} is {other!r} at other clients: are "
+                    "they the same class?"
                 )
     return found
 

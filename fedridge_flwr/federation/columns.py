@@ -86,8 +86,8 @@ def agree_on_columns(
         elif fixed_order and not _in_place(schema, columns, settings):
             found.rejected[schema] = (
                 "has its columns in another order, which cannot be changed "
-                f"{fixed_order}: give the server feature_names=, and clients rearrange "
-                "their rows by themselves"
+                f"{fixed_order}: set feature_names= on the server, so that clients "
+                "reorder their columns"
             )
         elif (schema.features is None and columns.features is not None) or (
             schema.targets is None and columns.targets is not None and several

@@ -26,6 +26,9 @@ MATRICES = 24
 MOST_FEATURES = math.isqrt(int(MEMORY / MATRICES))
 """Features of which such a server can hold matrices of d x d."""
 
+MOST_PRIVATE_FEATURES = 8192
+"""Features of which a client draws noise for d x d / 2 numbers: about one gigabyte."""
+
 _SPECTRA = (0.0, 1.0, 2.0)
 
 

@@ -15,6 +15,7 @@ from .._files import read_file
 from .._text import counted, quoted
 from ..data.local_table import RowOrigin
 from ..data.rows import Rows
+from ..data.schema import HasSchema
 from ..errors import PolicyError
 from .rare_values import (
     effective_number,
@@ -22,55 +23,11 @@ from .rare_values import (
     rare_values,
     rare_weights,
 )
+from .request_names import ABOUT_KEYS, NAMES, REQUESTS, USUAL
 from .upload_history import UploadHistory, identities
 
 if TYPE_CHECKING:
     from .requests import Request
-
-REQUESTS = (
-    "statistics",
-    "evaluation",
-    "losses",
-    "rounds",
-    "columns",
-    "feature_maps",
-    "private",
-    "table",
-    "classes",
-    "secure",
-    "residuals",
-    "leverages",
-    "families",
-)
-"""What a server can ask for, as a policy calls it."""
-
-# A map that is not linear can be chosen so that statistics tell single rows. So can
-# coefficients of a family, and models of whose residuals sites send fourth moments.
-# Leverages come with the inverse over all rows, from which one of two sites can compute
-# the statistics of the other.
-_UNUSUAL = ("feature_maps", "residuals", "leverages", "families")
-_USUAL = tuple(name for name in REQUESTS if name not in _UNUSUAL)
-
-_NAMES = {
-    "statistics": "statistics",
-    "evaluation": "evaluation",
-    "losses": "losses",
-    "opening": "rounds",
-    "product": "rounds",
-    "columns": "columns",
-    "release": "private",
-    "table": "table",
-    "classes": "classes",
-    "residuals": "residuals",
-    "secure-keys": "secure",
-    "secure-shares": "secure",
-    "secure-masked": "secure",
-    "secure-unmask": "secure",
-    "outcome": "families",
-    "working": "families",
-    "counts": "evaluation",
-}
-"""The name of every task; a task that is not among them is never allowed."""
 
 _RATIO = 0.33
 PRESETS: dict[int, dict[str, Any]] = {
@@ -94,25 +51,26 @@ class SitePolicy:
     A site's owner writes it into a TOML file and names the file to the SuperNode
     (``--node-config 'policy="/data/policy.toml"'``) or in the environment
     variable ``FEDRIDGE_SITE_POLICY``. No request and no run-config changes it. The
-    reason of a refusal is in the site's own log; the server is told "declined by site
-    policy." and no more.
+    reason of a refusal is only in the site's own log. The server receives "declined by
+    site policy."
 
     Parameters
     ----------
     min_rows : int
-        Least number of rows with weight; with weights also of their effective number
-        (Σw)²/Σw², so that one row cannot outweigh all others.
+        Least number of rows with nonzero weight. With weights, also the least effective
+        number (Σw)²/Σw², so that one row cannot outweigh all others.
     min_rows_per_level : int
-        In every column, of a feature or target, before and after a feature map, the
-        rows that do not have its most common value are none or at least so many. For a
-        column of two values, as that of a category's level, that is the rarer value.
+        In every feature and target column, before and after a feature map, the number
+        of rows that differ from the most common value must be 0 or at least this. In a
+        column of two values, such as that of a category's level, these are the rows
+        with the rarer value.
     max_columns_per_row : float, optional
         Largest number of columns, features after the map and targets, for each row.
     allowed_columns : collection of str, optional
         The only columns that rows may consist of; rows without names are declined.
     forbidden_columns : collection of str
-        Columns that rows may not have, in capital or small letters; rows without names
-        are declined.
+        Columns that rows must not have, in upper or lower case; rows without names are
+        declined.
     requests : collection of str
         What may be asked for: "statistics", "evaluation", "losses", "rounds" (fits in
         several rounds), "columns" (means and variances), "feature_maps" (also
@@ -127,18 +85,20 @@ class SitePolicy:
     require_secure_sums : bool
         Take part in secure sums only, of which the server sees the total over sites.
     min_sites : int
-        Least number of sites that are asked at the same time, as the server says: it
-        could lie. In a secure sum the site counts them itself, by their keys.
+        Least number of sites that are asked at the same time, according to the server,
+        which could lie. In a secure sum the site counts them itself, by their keys.
     identity, roster : path, optional
         In secure sums: the site's Ed25519 private key, and the public keys of all sites
         it trusts, as `SecurePolicy` takes them. Relative to the policy's file.
     min_row_difference : int
-        Rows are the same as in an earlier upload, or so many of them were added, or so
-        many are gone: the difference of two uploads is the statistics of the rows in
-        which they differ. Compared with each earlier upload, not with sums of several.
+        Compared with each earlier upload, rows must be the same, or at least this many
+        must have been added or removed, because the difference of two uploads is the
+        statistics of the rows in which they differ. Sums of several uploads are not
+        compared.
     state : path, optional
-        Folder in which uploads are remembered, as keyed hashes of their rows.
-        `min_row_difference` needs it; it must exist.
+        Folder in which uploads are remembered, as keyed hashes of their rows, and which
+        steps of secure sums were answered. `min_row_difference` needs it; it must
+        exist.
 
     Raises
     ------
@@ -159,7 +119,7 @@ class SitePolicy:
     >>> RidgeClient(X, y, site_policy=policy).fit([], {})
     Traceback (most recent call last):
     fedridge_flwr.errors.PolicyError: declined by site policy: min_rows_per_level=3, \
-but column 0 of X has only 1 row with another value than its most common one.
+but column 0 of X has only 1 row with a value other than its most common one.
     """
 
     min_rows: int = 1
@@ -167,7 +127,7 @@ but column 0 of X has only 1 row with another value than its most common one.
     max_columns_per_row: float | None = None
     allowed_columns: Collection[str] | None = None
     forbidden_columns: Collection[str] = ()
-    requests: Collection[str] = _USUAL
+    requests: Collection[str] = USUAL
     require_privacy: bool = False
     require_secure_sums: bool = False
     min_sites: int = 1
@@ -200,8 +160,8 @@ but column 0 of X has only 1 row with another value than its most common one.
             raise PolicyError("roster needs identity, the site's own key.")
         if self.min_row_difference > 1 and self.state is None:
             raise PolicyError(
-                "min_row_difference needs state, a folder in which uploads are "
-                "remembered."
+                "min_row_difference needs state, the folder in which uploads are "
+                "recorded."
             )
 
     @classmethod
@@ -321,9 +281,9 @@ no rule 'min_row'.
 
     def reasons_by_request(self, request: Request) -> Iterator[str]:
         """Yield why a request is declined, whatever the rows."""
-        names = [_NAMES.get(request.task, request.task)]
+        names = [NAMES.get(request.task, request.task)]
         if self.require_secure_sums and names[0] != "secure":
-            yield "require_secure_sums is set, and the request is for no secure sum"
+            yield "require_secure_sums is set, but the request is not for a secure sum"
         if getattr(request, "mode", None) == "auto":
             names.append("statistics")  # where they are small, they come at once
         # A function of a column can make one row outweigh all others, as a map can.
@@ -339,9 +299,8 @@ no rule 'min_row'.
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
         private = names[0] == "private" or getattr(request, "release", None)
-        about_keys = request.task in ("secure-shares", "secure-unmask")
-        if self.require_privacy and not (private or about_keys):
-            yield "require_privacy is set, and the request is not private"
+        if self.require_privacy and not (private or request.task in ABOUT_KEYS):
+            yield "require_privacy is set, but the request is not private"
         if self.min_sites > 1:
             claimed = request.sites
             if claimed is None or claimed < self.min_sites:
@@ -366,7 +325,7 @@ no rule 'min_row'.
         yield from rare_levels(origin, self.min_rows_per_level)
 
     def reasons_by_columns(
-        self, rows: Rows | None, origin: RowOrigin | None = None
+        self, rows: HasSchema | None, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why columns are declined, by their names alone."""
         if self.allowed_columns is None and not self.forbidden_columns:
@@ -394,15 +353,9 @@ no rule 'min_row'.
         self, rows: Rows, mapped: Rows, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why rows are declined; `mapped` are the same after the feature map."""
-        n_rows = rows.n_filled
-        yield from self.few_rows(n_rows)
+        width = mapped.n_features + mapped.n_targets
+        yield from self.reasons_by_size(rows.n_filled, width)
         yield from self.reasons_by_weights(rows)
-        width, ratio = mapped.n_features + mapped.n_targets, self.max_columns_per_row
-        if ratio is not None and width > ratio * n_rows:
-            yield (
-                f"max_columns_per_row={ratio:g}, but there are {width} columns for "
-                f"{counted(n_rows, 'row')}"
-            )
         least = self.min_rows_per_level
         if least > 1:
             yield from rare_weights(rows, least)
@@ -416,8 +369,18 @@ no rule 'min_row'.
         n_rows, effective = rows.n_filled, effective_number(rows)
         if n_rows >= self.min_rows > effective:
             yield (
-                f"min_rows={self.min_rows}, but by their weights {n_rows} rows count "
-                f"as {effective:.3g}"
+                f"min_rows={self.min_rows}, but with their weights {n_rows} rows "
+                f"count as only {effective:.3g}"
+            )
+
+    def reasons_by_size(self, n_rows: int, width: int) -> Iterator[str]:
+        """Yield why so many rows of so many columns are declined."""
+        yield from self.few_rows(n_rows)
+        ratio = self.max_columns_per_row
+        if ratio is not None and width > ratio * n_rows:
+            yield (
+                f"max_columns_per_row={ratio:g}, but there are {width} columns for "
+                f"{counted(n_rows, 'row')}"
             )
 
     def few_rows(self, n_rows: int) -> Iterator[str]:
@@ -485,7 +448,8 @@ def _keep_names(
     unknown = [text for text in texts if known is not None and text not in known]
     if unknown:
         raise PolicyError(
-            f"{name} has {quoted(unknown)}; known are {quoted(list(known or ()))}."
+            f"{name} has {quoted(unknown)}; known values are "
+            f"{quoted(list(known or ()))}."
         )
     object.__setattr__(policy, name, texts)
 

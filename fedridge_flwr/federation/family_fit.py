@@ -131,8 +131,8 @@ class _Maximising:
         if len(self.labels) > _MOST_LABELS:
             raise DataError(
                 f"y has {len(self.labels)} different values over all clients, more "
-                f"than {_MOST_LABELS}: these are no classes. Use "
-                'family="gaussian" for numbers.'
+                f'than {_MOST_LABELS}, too many for classes. Use family="gaussian" for '
+                "numbers."
             )
         answers = self._gathered.answers
         for client in answers.participants:
@@ -171,8 +171,8 @@ class _Maximising:
         most, settings = self._settings.max_bytes, self._settings
         if settings.selection is not None and len(self.members) < 2:
             raise NotEnoughClientsError(
-                "alpha is chosen by leaving one client out in turn, and there is only "
-                "one: give alpha."
+                "alpha is chosen by leaving out one client at a time, but there is "
+                "only one: set alpha."
             )
         if len(problems) > 1 and (self._bytes > most or len(problems) > MOST_POINTS):
             remedy = "give fewer alphas, or raise max_bytes"
@@ -300,7 +300,7 @@ class _Maximising:
             if self.family.name == "poisson" and own.contradicts(
                 part, now, self.centre
             ):
-                return "sent a deviance that is not that of its counts"
+                return "sent a deviance that does not match its counts"
             if client in before and not is_convex(before[client], part, now - at):
                 return "sent a deviance that contradicts its earlier one"
         return None

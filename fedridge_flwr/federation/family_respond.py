@@ -146,7 +146,7 @@ def _check_offset(origin: RowOrigin | None, n_rows: int) -> Array | None:
     if not np.isfinite(offset).all():
         bad = int(np.count_nonzero(~np.isfinite(offset)))
         raise DataError(
-            f"the offset has {bad} NaN or infinite values: the logarithm of an "
-            "exposure of zero is one. Leave those rows out."
+            f"the offset has {bad} NaN or infinite values: for example, the logarithm "
+            "of a zero exposure is infinite. Remove those rows."
         )
     return offset

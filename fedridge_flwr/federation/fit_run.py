@@ -57,7 +57,7 @@ def way_of_fitting(settings: FitSettings) -> Fit:
 
         return secure_one_shot(settings)
     if settings.privacy is not None:
-        many = settings.privacy.rounds > 1
+        many = settings.privacy.uses_residuals
         return private_refinement(settings) if many else private_one_shot(settings)
     if settings.family != "gaussian":
         return family_fit(settings)

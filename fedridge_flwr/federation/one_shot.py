@@ -89,7 +89,7 @@ def choose_by_clients(settings: FitSettings, gathered: Gathered) -> Fit:
     if not answers.parts:
         failed = list(answers.failures.items())[:5]
         raise NotEnoughClientsError(
-            "no client counted its held-out losses, so alpha cannot be chosen: "
+            "no client computed its held-out losses, so alpha cannot be chosen: "
             + "; ".join(f"client {client}: {reason}" for client, reason in failed)
         )
     with _threads(settings):
@@ -129,7 +129,7 @@ def _refuse_one_client(gathered: Gathered) -> None:
     lines = [f"  client {client}: {reason}" for client, reason in failed[:_SHOWN]]
     lines += [f"  ... and {len(failed) - _SHOWN} more"] if failed[_SHOWN:] else []
     raise NotEnoughClientsError(
-        "alpha is chosen by leaving one client out in turn, and only one of "
+        "alpha is chosen by leaving out one client at a time, but only one of "
         f"{1 + len(failed)} can be used:\n"
         + "\n".join(lines)
         + '\n  To choose alpha with one client, use cv="gcv".'

@@ -51,7 +51,8 @@ path, got 'policy.toml'.
     files = {_file(name, value) for name, value in named.items()}
     if len(files) > 1:
         raise PolicyError(
-            f"the node-config names another site policy than {VARIABLE}: name one."
+            f"the node-config and {VARIABLE} name different site policies: name only "
+            "one."
         )
     found = [SitePolicy.load(file) for file in files]
     return tuple(found if own is None else [own, *found])

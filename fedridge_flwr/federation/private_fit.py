@@ -1,5 +1,6 @@
 """Private fits: noisy sums only, in one round or refined over several."""
 
+import math
 import secrets
 import warnings
 from dataclasses import asdict
@@ -12,25 +13,28 @@ from ..errors import PrivacyError, PrivacyWarning, ProtocolError
 from ..privacy.clipping import LENGTH
 from ..privacy.curator import ReleaseRequest
 from ..privacy.estimators import choose_alpha, mostly_noise
+from ..privacy.experimental.curvature import SEEN
 from ..privacy.experimental.refinement import ResidualRefinement, first_clip
+from ..privacy.intervals import INCLUDED, reason_to_withhold
 from ..privacy.mechanism import DifferentialPrivacy
 from ..privacy.noisy_statistics import PrivateStatistics
+from ..privacy.planning import USABLE_BELOW, noise_over_signal
 from ..privacy.privacy_report import (
     EXPERIMENTAL,
     UNKNOWN,
-    USABLE,
     WEAK,
     accuracy_advice,
     gram_is_noise,
+    judged,
     privacy_report,
     useless,
 )
-from ..privacy.private_solve import Centred, centre, solve_centred
+from ..privacy.private_solve import Centred, centre, refined_model, solve_centred
 from ..privacy.release import ReleaseQuestion
 from ..regression.alpha_grid import check_alphas
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.model import RidgeModel
-from .aggregate import Aggregate
+from .aggregate import Aggregate, Answers
 from .gather import Gathered, gather
 from .requests import AskRelease
 from .round import Fit, FitResult, Round
@@ -52,26 +56,32 @@ def private_result(settings: FitSettings, gathered: Gathered) -> FitResult:
     privacy = total.privacy
     equations = centre(total, fit_intercept=settings.fit_intercept)
     model, selection = _solve(settings, total, equations)
+    coef = np.atleast_2d(model.coef_).T
+    level = noise_over_signal(equations, coef)
     model = gathered.on_raw_columns(model)
     damage, advice = [], []
     if mostly_noise(equations.gram, equations.gram_sd):
-        damage, advice = [gram_is_noise(privacy)], [accuracy_advice(privacy, total)]
+        damage = [gram_is_noise(privacy)]
+    if damage or level >= USABLE_BELOW:
+        advice = [accuracy_advice(privacy, total)]
     deviations = {"gram": total.gram_sd, "moment": total.moment_sd}
     if total.target_gram is not None:
         deviations["target_gram"] = total.target_gram_sd
     report = _report(
         total,
         model,
-        verdict=WEAK if advice else USABLE,
+        verdict=judged(level),
         deviations=deviations,
         damage=damage,
         advice=advice,
+        expected_r2_loss=min(level / 2.0, 1.0),
+        intervals=reason_to_withhold(total) or INCLUDED,
     )
     return FitResult(model, gathered, total, selection, privacy=report)
 
 
 def private_refinement(settings: FitSettings) -> Fit:
-    """Refine a private model by noisy residuals, round by round.
+    """Refine a private model by noisy residuals, round by round, wave by wave.
 
     The clients of the first round are asked again in every round. One that drops out
     later stays in the model with what it sent until then; one that is only away for a
@@ -84,29 +94,36 @@ def private_refinement(settings: FitSettings) -> Fit:
     question = ReleaseQuestion(1, None, clip)
     gathered = yield from gather(settings, ask(question))
     first = _with_noise(gathered.total)
-    refinement = ResidualRefinement(first.bounds, settings.alpha, clip)
+    refinement = ResidualRefinement(
+        first.bounds, settings.alpha, clip, privacy.expected_r2
+    )
+    shares = _row_shares(gathered.answers)
     going, number, ended = refinement.update(first), 1, ""
-    members = gathered.answers.participants
     dropped: dict[str, str] = {}
     absent: dict[str, str] = {}
     while going and number < privacy.rounds:
         number += 1
-        where = f"round {number} of {privacy.rounds}"
-        answers = _SameColumns(settings=settings, feature_map=gathered.feature_map)
-        answers.first = first
-        asked = [client for client in members if client not in dropped]
-        question = ReleaseQuestion(number, *refinement.question)
-        model = gathered.on_raw_columns(_refined_model(first, refinement, settings))
-        request = gathered.about(ask(question))
-        yield Round(request, answers, to=asked, model=model)
-        total = answers.result()
-        enough = len(answers.participants) >= settings.min_clients
-        going = enough and total is not None and refinement.update(_with_noise(total))
-        for client, reason in answers.failures.items():
-            dropped.setdefault(client, f"{where}: {reason}")
-        for client in asked:
-            if client not in answers.answered:
-                absent.setdefault(client, f"{where}: not connected")
+        where, answered = f"round {number} of {privacy.rounds}", 0
+        members = [c for c in gathered.answers.participants if c not in dropped]
+        for wave in _waves(members, privacy, number):
+            answers = _SameColumns(settings=settings, feature_map=gathered.feature_map)
+            answers.first = first
+            request = gathered.about(ask(ReleaseQuestion(number, *refinement.question)))
+            model = gathered.on_raw_columns(_refined_model(first, refinement, settings))
+            yield Round(request, answers, to=wave, model=model)
+            total = answers.result()
+            answered += len(answers.participants)
+            if total is not None:
+                share = sum(shares[client] for client in answers.participants)
+                going = going and refinement.update(_with_noise(total), share)
+            for client, reason in answers.failures.items():
+                dropped.setdefault(client, f"{where}: {reason}")
+            for client in wave:
+                if client not in answers.answered:
+                    absent.setdefault(client, f"{where}: not connected")
+            if not going:
+                break
+        going = going and answered >= settings.min_clients
     if not going:
         where = f"round {number} of {privacy.rounds}"
         ended = f"ended in {where}: too few answers, or answers of no use"
@@ -132,6 +149,40 @@ def private_refinement(settings: FitSettings) -> Fit:
     return FitResult(
         model, gathered, first, absent={**absent, **dropped}, privacy=report
     )
+
+
+def _row_shares(answers: Answers) -> dict[str, float]:
+    """Return which part of all rows each client has, by the noisy counts of round 1.
+
+    All have the same as far as counts are not kept, or differ no more than their noise
+    does: the clients of a wave stand for as many rows as they have.
+    """
+    clients = answers.participants
+    sizes = np.ones(len(clients))
+    parts = [answers.parts[client] for client in clients if client in answers.parts]
+    if len(parts) == len(clients) > 1:
+        counts = np.array([part.count for part in parts])
+        noise = parts[0].deviation("count") / LENGTH**2
+        by_chance = noise**2 * (1.0 + SEEN * math.sqrt(2.0 / (len(parts) - 1)))
+        mean, spread = counts.mean(), counts.var(ddof=1)
+        if mean > 0 and spread > by_chance:
+            known = 1.0 - noise**2 / spread
+            sizes = np.maximum(1.0 + known * (counts / mean - 1.0), 0.01)
+    shares = (sizes / sizes.sum()).tolist()
+    return dict(zip(clients, shares, strict=True))
+
+
+def _waves(
+    members: list[str], privacy: DifferentialPrivacy, number: int
+) -> list[list[str]]:
+    """Return the groups that are asked one after another, others in every round.
+
+    The last round asks everybody at once: what the model ends with is about all rows.
+    """
+    waves = privacy.waves if number < privacy.rounds else 1
+    order = np.random.default_rng(number).permutation(len(members))
+    groups = [sorted(order[wave::waves]) for wave in range(waves)]
+    return [[members[k] for k in group] for group in groups if group]
 
 
 class _SameColumns(Aggregate):
@@ -203,19 +254,8 @@ def _candidates(settings: FitSettings, total: PrivateStatistics) -> Array:
 def _refined_model(
     first: PrivateStatistics, refinement: ResidualRefinement, settings: FitSettings
 ) -> RidgeModel:
-    d, bounds, coef = first.n_features, first.bounds, refinement.coef
-    intercept = 0.0
-    if bounds.intercept:
-        intercept = float(coef[d]) * bounds.constant * bounds.x_step
-    return RidgeModel(
-        coef=coef[:d].copy(),
-        intercept=intercept,
-        alpha=settings.alpha,
-        fit_intercept=settings.fit_intercept,
-        feature_names=first.schema.features,
-        n_rows=None if refinement.blind else round(first.count),
-        n_clients=first.n_clients,
-    )
+    intercept = settings.fit_intercept
+    return refined_model(first, refinement, settings.alpha, fit_intercept=intercept)
 
 
 def _report(

@@ -107,7 +107,7 @@ def rare_values(rows: Rows, least: int, when: str = "") -> Iterator[str]:
         label = column_labels([place], None if when else known)
         yield (
             f"min_rows_per_level={least}, but {label} of {part}{when} has only "
-            f"{counted(count, 'row')} with another value than its most common one"
+            f"{counted(count, 'row')} with a value other than its most common one"
         )
 
 
@@ -131,8 +131,8 @@ def rare_weights(rows: Rows, least: int) -> Iterator[str]:
     others = int(counts.sum() - counts.max(initial=0))
     if 0 < others < least:
         yield (
-            f"min_rows_per_level={least}, but only {counted(others, 'row')} have "
-            "another weight than the most common one"
+            f"min_rows_per_level={least}, but only {counted(others, 'row')} with a "
+            "weight other than the most common one"
         )
 
 

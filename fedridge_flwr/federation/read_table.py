@@ -30,12 +30,12 @@ def read_table(
     source : path or data frame
         A file (CSV, TSV or Parquet), or a data frame.
     formula : str, TableFormula or Coding
-        What X and y are. A `Coding`, such as ``model.coding``, is one that others have
+        Defines X and y. A `Coding`, such as ``model.coding``, is one that sites have
         agreed on.
     levels : mapping of str to sequence of str, optional
         Levels of categories; by default those in the table.
     missing : {"drop", "mean", "indicator", "error"}
-        What becomes of missing values, see `TableFormula`.
+        How missing values are handled, see `TableFormula`.
     options : TableOptions, optional
         How the file is read; by default detected.
 
@@ -46,7 +46,7 @@ def read_table(
     y : Series or DataFrame
         Targets.
     coding : Coding
-        How they were made: names, levels, and what stands for missing values.
+        How they were coded: names, levels, and replacements of missing values.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def read_table(
         if isinstance(formula, str):
             formula = TableFormula(formula, levels=levels or {}, missing=missing)
         elif levels is not None:
-            raise FedRidgeError("levels are given in the TableFormula already.")
+            raise FedRidgeError("levels are already given in the TableFormula.")
         coding, misfits = agree_on_coding(formula, {"": table.profile(formula)})
         if misfits:
             raise DataError(f"{misfits['']}.")

@@ -45,12 +45,10 @@ class FitReport:
     failures : dict of str to str
         Clients that are not, and why.
     names : dict of str to str
-        What clients are called, where that is known: their name of registration, that
-        of ``--node-config 'name="clinic-a"'``, or their partition. All else here has
-        their node ids.
+        Names of clients, if known: the name of registration, that of ``--node-config
+        'name="clinic-a"'``, or the partition. All other attributes contain node ids.
     rows_left_out : dict of str to int
-        How many rows those have of which it is known: their answer arrived and did not
-        fit.
+        Number of rows of clients whose answer arrived but is not in the model.
     rearranged : list of str
         Clients whose columns were brought into the order of the others, by name.
     unverified : list of str
@@ -73,13 +71,12 @@ class FitReport:
     seconds : dict of str to float
         Time per phase.
     diagnose : callable, optional
-        Returns the `spectrum`; it is called when somebody looks at it.
+        Returns the `spectrum`; called on first access.
     wire_error : float or None
-        Where some clients sent float32: estimate of what that moved the coefficients
-        by, as a part of their size, 6e-8 times the condition of the system (1.2e-7
-        where clients had fewer rows than features). Size is the norm of the effects of
-        one standard deviation of each feature, or the standard deviation of y where
-        that is larger.
+        If some clients sent float32: estimated relative error of the coefficients, 6e-8
+        times the condition of the system (1.2e-7 where clients had fewer rows than
+        features). It is relative to the norm of the effects of one standard deviation
+        of each feature, or to the standard deviation of y if that is larger.
     fedavg_rounds : float or None
         Rounds of FedAvg on these clients that would cost as many bytes, measured.
     selection : dict or None
@@ -104,32 +101,32 @@ class FitReport:
     mode : str
         What "auto" chose and why, if it was one shot.
     feature_map : str
-        What every client did to its columns first, if it did something; `n_features`
-        are the features that came of it.
+        The feature map that every client applied, if any; `n_features` is the number of
+        mapped features.
     advise : callable, optional
-        Returns the `advice`; it is called when somebody looks at it.
+        Returns the `advice`; called on first access.
     suspects : dict of str to str
-        Clients whose statistics are well-formed and yet unlike those of the others,
-        and by what. They are in the model; with ``screen="exclude"`` they are among
+        Clients whose statistics are well-formed but unlike those of the others, and in
+        what respect. They are in the model; with ``screen="exclude"`` they are among
         the failures instead, unless they are too many to tell who is right.
     remarks : dict of str to str
-        What honest clients may have and is worth a look: a column that is constant at
-        one client and varies at the others, or a mean that is a thousand times that of
-        the others. Nobody is left out for it.
+        Observations that honest clients may cause too: a column that is constant at one
+        client and varies at the others, or a mean that is a thousand times that of the
+        others. No client is left out because of a remark.
     screening : str
         What was compared to find them, and what was not and why.
     settings : dict of str to Any
         Settings of the fit that are not the defaults, as the strategies take them.
     about : dict of str to str
-        What the program that ran the fit says of it: "title", "question", "formula",
-        "data" and the like. The page shows it.
+        Description of the fit by the program that ran it: "title", "question",
+        "formula", "data" and the like. The HTML page shows it.
     residual_failures : dict of str to str
         Clients in the model that sent no residuals, which robust standard errors need
         of all, and why.
     compare : callable, optional
-        Returns what is known of single `sites`; it is called when somebody looks.
+        Returns what is known about single `sites`; called on first access.
     infer : callable, optional
-        Returns the `inference`; it is called when somebody looks.
+        Returns the `inference`; called on first access.
     error : str
         Why there is no model, if there is none; the statistics are kept.
 
@@ -207,7 +204,7 @@ class FitReport:
 
         Among others ``coverage``, the smallest eigenvalue of G, and ``kappa``, the
         condition of ``G + alpha I``. They cost several times the solution itself, and
-        are computed on the first look.
+        are computed on first access.
         """
         return None if self.diagnose is None else self.diagnose()
 
@@ -220,7 +217,7 @@ class FitReport:
     def comparison(self) -> SiteComparison:
         """The sites one by one, and the coefficients without each of them.
 
-        It costs one solution for each site, and is computed on the first look.
+        It costs one solution for each site, and is computed on first access.
         """
         return SiteComparison() if self.compare is None else self.compare()
 
@@ -228,7 +225,7 @@ class FitReport:
     def standard_errors(self) -> StandardErrors:
         """Coefficients with standard errors and tests, or why there are none.
 
-        They are computed on the first look.
+        They are computed on first access.
         """
         return standard_errors_of(self.infer)
 

@@ -1,7 +1,7 @@
 """What a server can ask its clients for, and what an answer consists of."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -276,17 +276,26 @@ class AskKeys(Request):
 
 @dataclass(frozen=True, eq=False)
 class AskShares(Request):
-    """Shares of a client's secrets, in a box for each neighbour."""
+    """Shares of a client's secrets, in a box for each neighbour.
+
+    Of clients that are no neighbours, `others` are the fingerprints of their keys.
+    """
 
     terms: Terms
     keys: NDArray[np.uint8]
+    others: Sequence[bytes] = ()
 
     task: ClassVar[str] = "secure-shares"
+
+    @property
+    def session(self) -> bytes:
+        """The name of the secure sum."""
+        return self.terms.session
 
 
 @dataclass(frozen=True, eq=False)
 class AskMasked(Request):
-    """The statistics under masks; `present` says which neighbours sent boxes."""
+    """The statistics under masks; `present` says which clients sent boxes."""
 
     session: bytes
     present: bytes
@@ -297,16 +306,32 @@ class AskMasked(Request):
 
 
 @dataclass(frozen=True)
-class AskUnmask(Request):
-    """One share of each neighbour, by whether it delivered."""
+class AskConfirm(Request):
+    """For each neighbour a confirmation of which clients are said to have delivered."""
 
     session: bytes
     delivered: bytes
 
+    task: ClassVar[str] = "secure-confirm"
+
+
+@dataclass(frozen=True, eq=False)
+class AskUnmask(Request):
+    """One share of each neighbour, if enough of them confirm who delivered."""
+
+    session: bytes
+    confirmations: NDArray[np.uint8]
+
     task: ClassVar[str] = "secure-unmask"
 
 
-SECURE_TASKS = (AskKeys.task, AskShares.task, AskMasked.task, AskUnmask.task)
+SECURE_TASKS = (
+    AskKeys.task,
+    AskShares.task,
+    AskMasked.task,
+    AskConfirm.task,
+    AskUnmask.task,
+)
 
 
 def exact_mode(

@@ -13,8 +13,8 @@ import numpy as np
 from .._text import counted
 from ..data.local_table import LocalTable, RawRows, RowOrigin, as_local_table
 from ..data.names import Columns
-from ..data.rows import Rows, as_numbers, check_rows
-from ..data.schema import Schema
+from ..data.rows import Rows, check_rows
+from ..data.schema import HasSchema, Schema
 from ..errors import (
     ColumnNamesError,
     DataError,
@@ -29,6 +29,7 @@ from ..regression.evaluation import ErrorMoments, error_moments
 from ..regression.model import RidgeModel
 from ..regression.residual_moments import ResidualMoments
 from ..statistics.encoding import ENCODERS
+from ..statistics.row_stream import RowStream
 from .costs import MOST_FEATURES
 from .disclosure import SitePolicy, decline
 from .requests import (
@@ -36,6 +37,7 @@ from .requests import (
     Answer,
     AskClasses,
     AskColumns,
+    AskConfirm,
     AskCounts,
     AskEvaluation,
     AskLosses,
@@ -59,8 +61,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("flwr")
 
 # Of a secure sum, what says nothing about rows.
-_ABOUT_KEYS = (AskShares.task, AskUnmask.task)
-_NO_TABLE = (
+_ABOUT_KEYS = (AskShares.task, AskConfirm.task, AskUnmask.task)
+NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
 )
@@ -132,7 +134,7 @@ class Guards:
         """Decline to describe a table that has too few rows, or of some level."""
         for policy in self.policies:
             decline(policy.reasons_by_table(n_rows, origin))
-        self._check_number(n_rows)
+        self.check_number(n_rows)
 
     def check_columns(self, rows: Rows, origin: RowOrigin | None = None) -> None:
         """Decline columns by their names, which are no data."""
@@ -151,7 +153,7 @@ class Guards:
             mapped = _mapped(rows, feature_map)
             for policy in self.policies:
                 decline(policy.reasons_by_rows(rows, mapped, origin))
-        self._check_number(rows.n_filled)
+        self.check_number(rows.n_filled)
 
     @property
     def keeps_history(self) -> bool:
@@ -162,9 +164,6 @@ class Guards:
         """Decline with too few rows, or too few new ones."""
         for policy in self.policies:
             decline(policy.few_rows(n_rows))
-        self._check_number(n_rows)
-
-    def _check_number(self, n_rows: int) -> None:
         if n_rows < self.min_rows:
             raise DataError(
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."
@@ -219,6 +218,14 @@ def respond(
     if request.task == AskTable.task:
         table: Answer = found
         return table
+    if isinstance(found, RowStream):
+        from .streams import reduced
+
+        found = reduced(request, found, guards)
+    if isinstance(found, HasSchema):  # statistics of rows that are elsewhere
+        from .finished import finished_answer
+
+        return finished_answer(request, found, guards)
     X, y, weight, *more = found
     origin: RowOrigin | None = more[0] if more else None
     if request.task in _FAMILY_TASKS:
@@ -226,11 +233,13 @@ def respond(
 
         return family_answer(request, (X, y, weight), origin, guards)
     if request.task == AskRelease.task:
-        return _release(request, found, guards)
+        from .private_respond import private_answer
+
+        return private_answer(request, found, guards)
     loaded, rows = admitted_rows(request, found, guards)
     y = y if request.classes is None else rows.Y
     if request.task != AskProduct.task:
-        _log_map(rows, request.feature_map)
+        log_map(rows, request.feature_map)
     answer: Answer | ErrorMoments | Losses
     if request.task == AskEvaluation.task:
         answer = _evaluation(request, rows, (X, y, weight))
@@ -244,7 +253,7 @@ def respond(
 def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
     """Return rows as they were loaded, and as they are wanted, if they may be used."""
     X, y, weight, *more = found
-    _refuse_offset(more)
+    refuse_offset(more)
     if request.classes is None:
         loaded = check_rows(X, y, weight)
         rows = loaded.arranged(request.columns)
@@ -271,37 +280,50 @@ def _load(request: Request, load: Callable[[], Any], guards: Guards) -> Any:
         raise
 
 
-def loaded_rows(data: Any, request: Request, what: str) -> RawRows | LocalTable:
+def loaded_rows(
+    data: Any, request: Request, what: str
+) -> RawRows | LocalTable | HasSchema | RowStream:
     """Return what a user's function returned as what a request is about.
 
-    Rows are (X, y), (X, y, weights) or (X, y, weights, offset). Of a whole table the
-    server's formula says what is X and what is y.
+    Rows are (X, y), (X, y, weights) or (X, y, weights, offset), or batches of (X, y).
+    Of an Arrow stream the target is given by name. Of a whole table the server's
+    formula says what is X and what is y. Finished statistics are themselves.
     """
+    if isinstance(data, HasSchema):
+        from .finished import check_finished
+
+        return check_finished(data, request)
     asks_table = request.task == AskTable.task
-    if isinstance(data, tuple | list) and len(data) in (2, 3, 4):
+    in_parts = isinstance(data, tuple | list)
+    if in_parts and len(data) in (2, 3, 4) and not _in_batches(data):
         if asks_table or request.coding is not None:
-            raise ProtocolError(_NO_TABLE)
+            raise ProtocolError(NO_TABLE)
         X, y, *rest = data
         weight, offset = (*rest, None, None)[:2]
         if offset is None:
             return X, y, weight
         return X, y, weight, RowOrigin(offset=np.array(offset))
-    table = as_local_table(data)
+    table = None if in_parts else as_local_table(data)
     if table is None:
-        got = type(data).__name__
-        got += f" of {len(data)}" if isinstance(data, tuple | list) else ""
-        raise DataError(
-            f"{what} must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, "
-            f"offset), or a whole table, got a {got}."
-        )
+        from .streams import as_stream
+
+        return as_stream(data, request, what)
     if asks_table:
         return table
     if request.coding is None:
         raise ProtocolError(
             "this client has a whole table, and the server does not say which columns "
-            'it wants: use FedRidge(formula="target ~ feature + ...").'
+            'it wants: use FedRidge(formula="target ~ feature + ..."), or return '
+            '(table, "target") there.'
         )
     return table.coded(request.coding)
+
+
+def _in_batches(data: tuple[Any, ...] | list[Any]) -> bool:
+    """Whether data are a stream with the name of its target, or a list of batches."""
+    if isinstance(data, tuple):
+        return isinstance(data[1], str)
+    return all(isinstance(batch, tuple) for batch in data)
 
 
 _FAMILY_TASKS = (AskOutcome.task, AskWorking.task, AskCounts.task)
@@ -312,7 +334,7 @@ EVALUATION_TASKS = (AskEvaluation.task, AskCounts.task)
 def _table(request: Any, table: Any, guards: Guards) -> Answer:
     """Return what the columns of a formula are like."""
     if not isinstance(table, LocalTable):
-        raise ProtocolError(_NO_TABLE)
+        raise ProtocolError(NO_TABLE)
     profile, origin = table.scan(request.formula)
     guards.check_table(profile.rows, origin)
     if not profile.columns:
@@ -327,7 +349,8 @@ def _mapped(rows: Rows, feature_map: FeatureMap | None) -> Rows:
     return rows if feature_map is None else map_rows(rows, feature_map)
 
 
-def _log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
+def log_map(rows: Rows, feature_map: FeatureMap | None) -> None:
+    """Say in the client's log what its rows go through."""
     if feature_map is not None:
         log.info("Rows go through %s.", feature_map.describe(rows.n_features))
 
@@ -385,33 +408,10 @@ def _product(request: AskProduct, rows: Rows) -> Answer:
     return Answer(request.task, {"product": product}, rows.n_rows, rows.schema)
 
 
-def _release(request: Any, found: Any, guards: Guards) -> Answer:
-    """Return a private release, which counts as one example."""
-    rows, curator = private_rows(request, found, guards), guards.curator
-    if curator is None:
-        raise PrivacyError("there is nobody who makes private releases.")
-    release = curator.answer(request.release, rows)
-    return Answer("private", {"release": release}, 1, rows.schema)
-
-
-def _refuse_offset(more: Sequence[RowOrigin | None]) -> None:
+def refuse_offset(more: Sequence[RowOrigin | None]) -> None:
+    """Refuse rows with an offset, which only families take."""
     if more and more[0] is not None and more[0].offset is not None:
         raise DataError(_NO_OFFSET)
-
-
-def private_rows(request: Request, found: Any, guards: Guards) -> Rows:
-    """Return the rows of a private release, behind the map."""
-    X, y, weight, *more = found
-    _refuse_offset(more)
-    # An error about one record would reveal that it is there, and so would a refusal
-    # by the number of rows: of a policy, only what is about names applies.
-    rows = check_rows(as_numbers(X), as_numbers(y), weight).arranged(request.columns)
-    guards.check_columns(rows, more[0] if more else None)
-    policy = None if guards.curator is None else guards.curator.policy
-    if policy is not None and policy.report_failures:
-        rows.refuse_columns_without_numbers()
-    _log_map(rows, request.feature_map)
-    return _mapped(rows, request.feature_map)
 
 
 def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:
@@ -448,11 +448,11 @@ _ANSWERS: dict[str, Callable[[Any, Rows], Any]] = {
 }
 
 
-def check_width(rows: Rows) -> None:
+def check_width(rows: Rows, most: int = MOST_FEATURES) -> None:
     """Decline a feature map of the server's whose statistics would fill the memory."""
-    if rows.feature_map is not None and rows.n_features > MOST_FEATURES:
+    if rows.feature_map is not None and rows.n_features > most:
         raise ProtocolError(
             f"the server's feature map makes {rows.n_features} features, of which a "
-            f"matrix of d x d is too much (at most {MOST_FEATURES}): use a smaller "
-            'map, or mode="cg".'
+            f"matrix of d x d is too much (at most {most}): use a smaller map, or, "
+            'without privacy, mode="cg".'
         )

@@ -1,4 +1,4 @@
-"""The fit by a secure sum: four exchanges, after which the server has the total only.
+"""The fit by a secure sum: five exchanges, after which the server has the total only.
 
 A client that is lost, or whose answer cannot be used, is named and left out; the sum is
 exact for the others. If too many are lost, there is an error and nothing is released.
@@ -30,7 +30,7 @@ from .costs import MOST_FEATURES
 from .gather import Gathered
 from .one_shot import solve_gathered
 from .private_fit import private_result
-from .requests import AskKeys, AskMasked, AskShares, AskUnmask, Request
+from .requests import AskConfirm, AskKeys, AskMasked, AskShares, AskUnmask, Request
 from .round import Fit, Round
 from .screening.screener import Screener
 from .secure_respond import EXTRA_ROWS, PRIVATE_WORDS, subject_of
@@ -38,7 +38,7 @@ from .secure_sum import SecureSum, Terms
 from .secure_sum.keys import PublicKeys
 from .secure_sum.server_steps import SecureSession
 from .secure_sum.terms import SESSION
-from .settings import FitSettings
+from .settings import SECURE_ROUNDS, FitSettings
 
 _WORDS = DEFAULT_GRID.n_words
 _GONE = "not connected any more"
@@ -61,7 +61,7 @@ def secure_one_shot(settings: FitSettings) -> Fit:
 
 
 def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
-    """Ask for keys, shares, masked statistics and the shares that take masks off."""
+    """Ask for keys, shares, masked statistics, confirmations, and for unmasking."""
     members = Members(settings=settings, feature_map=settings.feature_map)
     found = Gathered(
         settings, Screener(settings), members, feature_map=settings.feature_map
@@ -76,7 +76,7 @@ def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
     sums = Sums(members, found.about(begins))
 
     asked: dict[str, Request]
-    asked = {c: AskShares(s.terms, s.keys_for(c)) for s in sums for c in s.keys}
+    asked = {c: AskShares(s.terms, *s.keys_for(c)) for s in sums for c in s.keys}
     yield from sums.ask(asked, SecureSession.add_entries)
     sums.check_left("shares")
 
@@ -88,11 +88,17 @@ def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
     yield from sums.ask(asked, SecureSession.add_masked)
     sums.check_left("masked statistics")
 
-    asked = {c: AskUnmask(name, s.delivered_near(c)) for s in sums for c in s.delivered}
+    asked = {c: AskConfirm(name, s.who_delivered()) for s in sums for c in s.delivered}
+    yield from sums.ask(asked, SecureSession.add_confirmations, stays=True)
+    sums.check_confirmed()
+
+    asked = {
+        c: AskUnmask(name, s.confirmations_for(c)) for s in sums for c in s.confirmed
+    }
     yield from sums.ask(asked, SecureSession.add_shares, stays=True)
     parts = [_total(session, sums) for session in sums]
     found.total = _as_solved(sum(parts[1:], start=parts[0]))
-    found.rounds, members.parts = 4, {}
+    found.rounds, members.parts = SECURE_ROUNDS, {}
     if settings.selection == "groups":
         members.parts = {f"group {k}": _as_solved(p) for k, p in enumerate(parts, 1)}
     return found
@@ -172,6 +178,8 @@ class Members(Aggregate):
     def _reason_to_refuse(self, part: Any) -> str | None:
         if part.form != "secure":
             return "sent statistics without masks, which were not asked for"
+        if any(part.keys.meets(other.keys) for other in self.parts.values()):
+            return "sent a public key that another client has sent"
         return reason_to_refuse(part.schema, self.settings)
 
 
@@ -211,7 +219,7 @@ class Sums:
             if client in requests
         }
         if stays:
-            self.late = lost
+            self.late |= lost
             answers.failures.clear()  # they have delivered, and are in the sum
             return
         for client, reason in lost.items():
@@ -226,6 +234,19 @@ class Sums:
             everybody = terms.neighbours == terms.clients
             left = sum(client not in members.failures for client in each.keys)
             members.check(what, left, terms.threshold if everybody else 0)
+
+    def check_confirmed(self) -> None:
+        """Raise if too few clients have confirmed who is in the sum."""
+        for each in self:
+            confirmed, needed = len(each.confirmed), each.terms.threshold
+            if confirmed < needed:
+                raise NotEnoughClientsError(
+                    _listed(
+                        f"{counted(confirmed, 'client')} confirmed who is in the "
+                        f"secure sum, at least {needed} needed: nothing is released.",
+                        self.late,
+                    )
+                )
 
 
 def _secure(settings: FitSettings) -> SecureSum:
@@ -284,6 +305,7 @@ def _session(members: Members, clients: Sequence[str], asked: AskKeys) -> Secure
         rows=rows + EXTRA_ROWS,
         words=words,
         subject=subject_of(schema, asked, DEFAULT_GRID),
+        members=b"",
     )
     return SecureSession(terms, {c: members.parts[c].keys for c in clients})
 

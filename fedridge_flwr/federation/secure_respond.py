@@ -24,14 +24,28 @@ from ..linalg import limbs
 from ..privacy.curator import ReleaseRequest
 from ..statistics.fixed_point import FixedPointStatistics
 from ..statistics.integer_sums import DEFAULT_GRID, MAX_CLIENTS, FixedGrid
-from .requests import SECURE_TASKS, Answer, AskKeys, AskMasked, AskShares, Request
-from .respond import Guards, admitted_rows, private_rows
+from .private_respond import private_rows
+from .requests import (
+    SECURE_TASKS,
+    Answer,
+    AskConfirm,
+    AskKeys,
+    AskMasked,
+    AskShares,
+    AskUnmask,
+    Request,
+)
+from .respond import Guards, admitted_rows
 from .secure_sum import SecurePolicy
 from .secure_sum.client_steps import (
-    MASKED_DUE,
+    KEYS_DUE,
+    MOST_SUMS,
+    SHARES_DUE,
     ClientState,
     advertise,
     as_rows,
+    confirm,
+    enter,
     mask,
     share,
     unmask,
@@ -60,6 +74,12 @@ class ClientMemory(Protocol):
 
     def write(self, state: ClientState) -> None:
         """Remember it."""
+
+    def mark(self, step: str, most: int) -> None:
+        """Enter on disk, if it has a place there, that a step is answered.
+
+        It raises if that was done `most` times in this run.
+        """
 
 
 @dataclass(frozen=True)
@@ -106,9 +126,15 @@ def respond_securely(request: Any, load: Callable[[], Any], guards: Guards) -> A
     if request.classes is not None or request.class_weight:
         # One message could weigh the rows of all clients but one as nothing.
         raise ProtocolError("labels of classes have no part in a secure sum.")
-    answer = _ANSWERS[request.task]
+    answer, stage = _ANSWERS[request.task], SECURE_TASKS.index(request.task) + KEYS_DUE
+    before = guard.memory.read()
+    entered = enter(before, stage, request.session)
+    # From here on the step is taken, whatever becomes of it and of this process.
+    guard.memory.mark(request.task, MOST_SUMS if stage <= SHARES_DUE else 1)
+    guard.memory.write(entered)
+    begun = entered if stage == KEYS_DUE else before
     try:
-        state, found = answer(request, load, guards, guard)
+        state, found = answer(request, load, guards, guard, begun)
     except (ColumnNamesError, PolicyError):
         raise
     except DataError as error:
@@ -141,7 +167,11 @@ def subject_of(schema: Schema, request: Request, grid: FixedGrid) -> bytes:
 
 
 def _keys(
-    request: AskKeys, load: Callable[[], Any], guards: Guards, guard: SecureGuard
+    request: AskKeys,
+    load: Callable[[], Any],
+    guards: Guards,
+    guard: SecureGuard,
+    begun: ClientState,
 ) -> tuple[ClientState, Answer]:
     release, noise = request.release, (0, 0)
     if release is None:
@@ -151,26 +181,33 @@ def _keys(
         schema = private_rows(request, load(), guards).schema
         noise = release.privacy.min_clients, release.privacy.max_colluding
     identity, _ = _signers(guard)
-    state, keys = advertise(guard.memory.read(), request.session, identity, *noise)
+    state, keys = advertise(begun, identity, *noise)
     return state, Answer(request.task, {"keys": as_rows([keys], len(keys))}, 1, schema)
 
 
 def _shares(
-    request: AskShares, load: Callable[[], Any], guards: Guards, guard: SecureGuard
+    request: AskShares,
+    load: Callable[[], Any],
+    guards: Guards,
+    guard: SecureGuard,
+    before: ClientState,
 ) -> tuple[ClientState, Answer]:
     _, roster = _signers(guard)
     keys = [row.tobytes() for row in request.keys]
     state, entries = share(
-        _state(guard), request.terms, keys, guard.min_clients, roster
+        before, request.terms, keys, request.others, guard.min_clients, roster
     )
     return state, Answer(request.task, {"shares": entries}, 1, _NO_COLUMNS)
 
 
 def _masked(
-    request: AskMasked, load: Callable[[], Any], guards: Guards, guard: SecureGuard
+    request: AskMasked,
+    load: Callable[[], Any],
+    guards: Guards,
+    guard: SecureGuard,
+    before: ClientState,
 ) -> tuple[ClientState, Answer]:
-    before, found = _state(guard), load()
-    before.expect(MASKED_DUE, request.session)
+    found = load()
     if request.release is None:
         loaded, rows = admitted_rows(request, found, guards)
         rows = map_rows(rows, request.feature_map)
@@ -218,24 +255,32 @@ def _noisy_words(
     return limbs.from_ints([*map(int, whole), 0, 1], PRIVATE_WORDS)
 
 
-def _unmask(
-    request: Any, load: Callable[[], Any], guards: Guards, guard: SecureGuard
+def _confirm(
+    request: AskConfirm,
+    load: Callable[[], Any],
+    guards: Guards,
+    guard: SecureGuard,
+    before: ClientState,
 ) -> tuple[ClientState, Answer]:
     told = request.session, request.delivered
-    state, shares = unmask(_state(guard), *told, guard.min_clients)
+    state, rows = confirm(before, *told, guard.min_clients)
+    return state, Answer(request.task, {"confirmations": rows}, 1, _NO_COLUMNS)
+
+
+def _unmask(
+    request: AskUnmask,
+    load: Callable[[], Any],
+    guards: Guards,
+    guard: SecureGuard,
+    before: ClientState,
+) -> tuple[ClientState, Answer]:
+    state, shares = unmask(before, request.session, request.confirmations)
     return state, Answer(request.task, {"shares": shares}, 1, _NO_COLUMNS)
 
 
 _ANSWERS: dict[str, Callable[..., tuple[ClientState, Answer]]] = dict(
-    zip(SECURE_TASKS, (_keys, _shares, _masked, _unmask), strict=True)
+    zip(SECURE_TASKS, (_keys, _shares, _masked, _confirm, _unmask), strict=True)
 )
-
-
-def _state(guard: SecureGuard) -> ClientState:
-    state = guard.memory.read()
-    if state is None:
-        raise ProtocolError("this client has sent no keys for a secure sum yet.")
-    return state
 
 
 def _signers(guard: SecureGuard) -> tuple[Any, frozenset[bytes]]:

@@ -33,7 +33,7 @@ from .settings_checks import (
 
 _SMALLEST_TOL = 1e-15
 
-SECURE_ROUNDS = 4
+SECURE_ROUNDS = 5
 
 MORE_AGREEMENTS = 3
 """How often a feature map is made again because clients have gone."""
@@ -207,7 +207,7 @@ class FitSettings:
             if secure
             else rounds
             if self.privacy is None
-            else self.privacy.rounds,
+            else self.privacy.steps,
             "schema": None
             if names is None
             else Schema.of(len(names), feature_names=names),
@@ -216,6 +216,7 @@ class FitSettings:
             "keeps_parts": excludes
             or secure
             or iterates
+            or (self.privacy is not None and self.privacy.waves > 1)
             or choice in ("clients", "server")
             or kind.startswith("CR"),
             "asks_residuals": kind.startswith("HC"),

@@ -78,7 +78,9 @@ def check_secure_settings(settings: FitSettings) -> None:
     reasons = {
         'privacy with another trust than "secagg", by which every client adds its part '
         "of the noise": privacy is not None and privacy.trust != "secagg",
-        "several private rounds": privacy is not None and privacy.rounds > 1,
+        "several private rounds, each of which would be a secure sum of its own, and "
+        'clients take part in one per run, or "moments": use trust="server", which has '
+        "the same noise, or one round": privacy is not None and privacy.uses_residuals,
         "neighbours of a client that are not all others, since each must count who "
         "adds noise": private and settings.secure.neighbours is not None,
         f'cv="{cv}" compares single clients: use cv="gcv", which needs the total '
@@ -258,5 +260,9 @@ def check_private_settings(settings: FitSettings) -> None:
             'Without them use "local", or "server" if the server may see sums of '
             "single clients."
         )
-    if privacy.rounds > 1 and settings.alphas is not None:
-        raise PrivacyError("alpha cannot be chosen with more than one private round.")
+    if privacy.uses_residuals and settings.alphas is not None:
+        raise PrivacyError(
+            'alpha cannot be chosen with more than one private round, or "moments": '
+            "the questions to the clients depend on it. Give one alpha; beyond it, "
+            "coefficients are shrunk as far as the noise demands."
+        )

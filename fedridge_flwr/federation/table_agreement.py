@@ -117,7 +117,7 @@ def agree_on_coding(
     misfits = {site: "; ".join(why) for site, why in tables.misfits.items()}
     if len(misfits) == len(profiles):
         told = "\n".join(f"  client {site}: {why}" for site, why in misfits.items())
-        raise FedRidgeError(f"no table fits the formula:\n{told}")
+        raise FedRidgeError(f"no table matches the formula:\n{told}")
     levels = {column: _levels(tables, column) for column in categories}
     numbers = [c for c in features if c not in categories]
     means = {c: _mean(tables, c) for c in numbers if _is_filled(formula, False)}
@@ -136,7 +136,7 @@ def _refuse_twice(coding: Coding) -> None:
     if twice:
         raise FedRidgeError(
             f"formula: several columns of the model would be called {quoted(twice)}. "
-            "Give the column of that name in the tables another one."
+            "Rename that column in the tables."
         )
 
 
@@ -179,8 +179,8 @@ def _is_category(tables: _Tables, column: str) -> bool:
         tables.refuse(
             site,
             f"column {column!r} {_is_a(found[site])}, and "
-            f"{'text' if is_text else 'a number'} at other sites. If it is a category "
-            f"write C({column}), else mend the table",
+            f"{('text' if is_text else 'a number')} at other sites. If it is a "
+            f"category write C({column}), otherwise correct the table",
         )
     return is_text
 
@@ -190,8 +190,8 @@ def _refuse_kind(tables: _Tables, column: str, kind: str) -> None:
         if found.kind == kind:
             tables.refuse(
                 site,
-                f"column {column!r} {_is_a(found)}: use the number that is meant, such "
-                "as years since birth",
+                f"column {column!r} {_is_a(found)}: convert it to a number, such as "
+                "years since birth",
             )
 
 
@@ -237,16 +237,16 @@ def _refuse_levels(tables: _Tables, column: str) -> None:
         if found.levels is None and column in tables.formula.categories:
             tables.refuse(
                 site,
-                f"column {column!r} has more than {MOST_LEVELS} levels, as an "
-                "identifier, a date or free text has",
+                f"column {column!r} has more than {MOST_LEVELS} levels: is it an "
+                "identifier, a date or free text?",
             )
         elif found.levels is None:
             tables.refuse(
                 site,
-                f"column {column!r} has text in {found.n_text} row(s), more than "
-                f"{MOST_UNDECLARED} different ones. If these are numbers, give the "
-                "decimal mark or the missing markers of the file; if it is a category, "
-                f"write C({column})",
+                f"column {column!r} has text in {found.n_text} row(s), with more than "
+                f"{MOST_UNDECLARED} different values. If these are numbers, set the "
+                "decimal mark or the missing markers of the file; if it is a "
+                f"category, write C({column})",
             )
         elif declared is not None and not {*found.levels} <= {*declared}:
             unknown = sorted({*found.levels} - {*declared})[:_SHOWN]
@@ -272,8 +272,8 @@ def _levels(tables: _Tables, column: str) -> tuple[str, ...]:
         levels += [MISSING_LEVEL] * _gaps(tables, column)
     if not 1 < len(levels) <= MOST_LEVELS:
         raise FedRidgeError(
-            f"column {column!r} has {len(levels)} level(s) over all sites, and needs 2 "
-            f"to {MOST_LEVELS}: take it out of the formula, or mend the tables."
+            f"column {column!r} has {len(levels)} level(s) over all sites, and needs "
+            f"2 to {MOST_LEVELS}: remove it from the formula, or correct the tables."
         )
     return tuple(levels)
 
@@ -303,8 +303,8 @@ def _refuse_lookalikes(
                     if each in where
                 ]
                 raise FedRidgeError(
-                    f"column {column!r} has levels that differ in spelling only: "
-                    f"{', '.join(sites)}. Spell them alike in the tables."
+                    f"column {column!r} has levels that differ only in spelling: "
+                    f"{', '.join(sites)}. Use the same spelling in all tables."
                 )
 
 

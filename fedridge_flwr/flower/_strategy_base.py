@@ -369,7 +369,7 @@ class StrategyBase(FittedAttributes):
                 f"({privacy.trust} trust)"
             )
         if settings.secure is not None:
-            return "a secure sum in four exchanges (experimental)"
+            return "a secure sum in five exchanges (experimental)"
         small = ["to count classes"] * (settings.class_weight == "balanced")
         small += ["for the feature map"] * settings.map_needs_data
         first = f", after a small round {' and one '.join(small)}" if small else ""

@@ -111,9 +111,12 @@ def ridge_client_app(
         ``load_data(context)`` returns this client's rows as (X, y),
         (X, y, sample_weight) or (X, y, sample_weight, offset); or a whole table, a data
         frame or a `TableFile`, of which ``FedRidge(formula=...)`` says what is X and
-        what is y. An offset is for ``FedRidge(family=...)``. Of what it raises the
-        server is told the type and the line; the message, which may quote data, is in
-        the client's own log. To tell the server a reason, raise a `DataError`.
+        what is y. For data beyond memory: an iterable of such (X, y); an Arrow stream,
+        such as a query of DuckDB or Polars, with the names of its target and weights,
+        ``(query, "days")``; or finished `SufficientStatistics`. An offset is for
+        ``FedRidge(family=...)``. Of what it raises the server is told the type and the
+        line; the message, which may quote data, is in the client's own log. To tell the
+        server a reason, raise a `DataError`.
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
     load_new_data : callable, optional
@@ -423,7 +426,7 @@ def _secure_guard(context: Context, own: SecurePolicy | None, site: Any) -> Any:
     # It brings the primitives along, which nobody else needs.
     from .secure_memory import secure_guard
 
-    return secure_guard(context.state, own, site)
+    return secure_guard(context, own, site)
 
 
 def name_field(

@@ -32,7 +32,8 @@ from .protocol.request_records import FORMS, request_content, request_parts
 log = logging.getLogger("flwr")
 _Node = TypeVar("_Node")
 
-_POLL = 0.1
+_NODES_POLL = 0.1
+_ANSWERS_POLL = 0.02
 _SETTLE = 3.0
 _PROGRESS_EVERY = 5.0
 _FIRST_PULL = 8
@@ -108,7 +109,7 @@ def wait_for_nodes(
                 number,
                 "stable number" if minimum is None else minimum,
             )
-        sleep(min(_POLL, max(timeout - (now - began), 0.001)))
+        sleep(min(_NODES_POLL, max(timeout - (now - began), 0.001)))
 
 
 def messages_to(
@@ -146,7 +147,8 @@ def ask(
 
     The pause between two looks is four times as long as the last one looked in vain,
     up to a few seconds: among thousands of clients one look costs as long as several of
-    them need to answer.
+    them need to answer. It is short otherwise: the simulator searches all messages that
+    nobody has taken, again and again.
     """
     began = told = time.monotonic()
     # In the order they were sent, which is about the order of the answers.
@@ -184,7 +186,7 @@ def ask(
             return
         if now - began >= timeout:
             log.warning(
-                "%s: %d of %d answers after %g s, going on without the rest",
+                "%s: %d of %d answers after %g s, continuing without the rest",
                 what,
                 done,
                 total,
@@ -192,7 +194,7 @@ def ask(
             )
             yield from _handed_on(held)
             return
-        pause = min(max(_POLL, _PATIENCE * in_vain), _LONGEST_PAUSE)
+        pause = min(max(_ANSWERS_POLL, _PATIENCE * in_vain), _LONGEST_PAUSE)
         time.sleep(min(pause, max(timeout - (now - began), 0.001)))
 
 
@@ -296,7 +298,9 @@ def check_share(name: str, value: float) -> float:
     """Return a fraction of the nodes; of those that train it must be above 0."""
     share = check_fraction(name, value)
     if share == 0.0 and name != "fraction_evaluate":
-        raise FedRidgeError(f"{name} must be above 0: someone has to answer.")
+        raise FedRidgeError(
+            f"{name} must be above 0: at least one client has to answer."
+        )
     return share
 
 

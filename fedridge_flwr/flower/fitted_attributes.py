@@ -2,10 +2,12 @@
 
 from typing import Any, TypeVar, cast
 
+from ..errors import PrivacyError
 from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.settings import FitSettings
 from ..federation.standard_errors import infer_result
+from ..privacy.intervals import PrivateInference, infer_private
 from ..privacy.noisy_statistics import PrivateStatistics
 from ..regression.alpha_selection import AlphaSelection
 from ..regression.family_inference import FamilyInference
@@ -90,8 +92,10 @@ class FittedAttributes:
         return {self._names.of(client): parts[client] for client in wanted}
 
     @property
-    def inference_(self) -> Inference | FamilyInference:
+    def inference_(self) -> Inference | FamilyInference | PrivateInference:
         """Standard errors, tests and intervals of the model.
+
+        Of a private model they include the noise, or are withheld with the reason.
 
         They are of the kind that `standard_errors` says. Other kinds are `infer` of
         `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
@@ -101,7 +105,12 @@ class FittedAttributes:
         if isinstance(model, FamilyModel):
             return model.inference()
         total = cast("Statistics", self.statistics_)
-        if model.privacy_ is not None or total.form not in EXACT_FORMS:
+        if total.form == PrivateStatistics.form:
+            try:
+                return infer_private(cast("PrivateStatistics", total))
+            except PrivacyError as error:
+                raise AttributeError(f"there is no inference_: {error}") from error
+        if total.form not in EXACT_FORMS:
             raise AttributeError(
                 "there is no inference_: standard errors need full statistics without "
                 "noise."

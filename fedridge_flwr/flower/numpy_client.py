@@ -58,8 +58,8 @@ class RidgeClient(NumPyClient):
         is remembered there. With it the server knows the client by the name in its
         node config, or by its partition.
     privacy_policy, privacy_ledger, client_name, site_policy
-        As in `ridge_client_app`. A policy that the SuperNode's node-config names is
-        found with `context` only; the environment is looked at in any case.
+        As in `ridge_client_app`. A policy in the SuperNode's node-config is found only
+        with `context`; the environment variable is always read.
 
     upload_folder : path-like, optional
         A folder in which the client records what it has sent, as in
@@ -70,13 +70,14 @@ class RidgeClient(NumPyClient):
     PrivacyError
         If there is a policy or a ledger and no context.
     DataError
-        If `eval_data` is not as it should be. The training rows are checked when they
-        are asked for, so that the server hears of it.
+        If `eval_data` is invalid. The training rows are checked on request, so that the
+        server receives the error.
 
     Notes
     -----
-    What a ``client_fn`` raises before there is a client, Flower sends to the server
-    with its message. `ridge_client_app` keeps the message, and answers both strategies.
+    If a ``client_fn`` raises before it returns a client, Flower sends the message of
+    the exception to the server. `ridge_client_app` does not send it, and answers both
+    strategies.
 
     Examples
     --------

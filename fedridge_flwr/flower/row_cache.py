@@ -30,6 +30,8 @@ def cached_rows(
             _kept[place] = known
             return known[1]
     rows = load()
+    if not isinstance(rows, tuple):  # finished statistics
+        return rows
     sizes = [_bytes_of(part) for part in rows[:3] if part is not None]
     size = sum(each for each in sizes if each is not None)
     if None in sizes or size > LARGEST_CACHE:

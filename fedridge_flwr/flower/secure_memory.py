@@ -2,21 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, Context
 
 from ..federation.disclosure import SitePolicy
 from ..federation.secure_respond import SecureGuard
 from ..federation.secure_sum.client_steps import ClientState
 from ..federation.secure_sum.terms import STATE, SecurePolicy
+from ..federation.step_markers import mark_step
 
 
 class SecureMemory:
-    """The state of a secure sum between messages; it outlives processes."""
+    """The state of a secure sum between messages; it outlives processes.
 
-    def __init__(self, state: RecordDict) -> None:
-        self._state = state
+    Parameters
+    ----------
+    context : Context
+        Of this node and run; Flower keeps its state when an answer has left.
+    folders : sequence of Path
+        Where the site marks its steps before they are answered.
+    """
+
+    def __init__(self, context: Context, folders: Sequence[Path] = ()) -> None:
+        self._state, self._run, self._folders = context.state, context.run_id, folders
 
     def read(self) -> ClientState | None:
         """Return what is remembered, if a secure sum has begun in this run."""
@@ -30,9 +40,14 @@ class SecureMemory:
         """Remember the state in place of the one before."""
         self._state[STATE] = ConfigRecord(asdict(state))
 
+    def mark(self, step: str, most: int) -> None:
+        """Mark a step in all folders of the site."""
+        for folder in self._folders:
+            mark_step(folder, self._run, step, most)
+
 
 def secure_guard(
-    state: RecordDict, own: SecurePolicy | None, site: Sequence[SitePolicy]
+    context: Context, own: SecurePolicy | None, site: Sequence[SitePolicy]
 ) -> SecureGuard:
     """Return a client in a secure sum, with the rules of its code and of its site."""
     policies = [own or SecurePolicy()]
@@ -40,7 +55,8 @@ def secure_guard(
         SecurePolicy(max(each.min_sites, 2), each.identity, each.roster)
         for each in site
     ]
-    return SecureGuard(SecureMemory(state), tuple(policies))
+    folders = {Path(each.state) for each in site if each.state is not None}
+    return SecureGuard(SecureMemory(context, sorted(folders)), tuple(policies))
 
 
 def forget_secure_sums(context: Context) -> None:

@@ -146,7 +146,7 @@ class FedRidge(StrategyBase, Strategy):
         first line of the report says how many clients and rows are in it.
     secure : SecureSum, optional
         The server learns the sum of all clients' statistics, exactly, and no single one
-        of them, in four exchanges. Experimental; see `SecureSum`.
+        of them, in five exchanges. Experimental; see `SecureSum`.
     formula : str or TableFormula, optional
         As in ``"bp ~ age + C(sex)"``, where clients have whole tables. One round more
         agrees on the levels of categories and names the tables that do not fit.

@@ -17,14 +17,14 @@ _SIMULATED = {"partition-id", "num-partitions"}
 def table_client_app(**options: Any) -> ClientApp:
     """Return a ClientApp whose rows are a table file, for ``FedRidge(formula=...)``.
 
-    In a deployment the site names its file to its SuperNode, and nobody else does::
+    In a deployment only the site can name its file, in the command of its SuperNode::
 
         flower-supernode ... --node-config 'data="/data/heart.csv"'
 
     with ``table="/data/table.toml"`` beside it if the file needs `TableOptions`. In a
     simulation the run-config has ``data``: a folder with one file for each client, a
-    pattern such as ``"heart/*.csv"``, or one file and the ``client-column`` that tells
-    clients apart; and ``table``.
+    pattern such as ``"heart/*.csv"``, or one file and the ``client-column`` that names
+    the client of each row; and ``table``.
 
     Parameters
     ----------

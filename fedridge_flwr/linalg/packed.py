@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dspr
+from scipy.linalg.blas import dspmv, dspr
 from scipy.linalg.lapack import dtpttr, dtrttp
 
 from .._types import Array
@@ -33,6 +33,31 @@ def lower_half(packed: Array, width: int) -> Array:
     It is what LAPACK needs of a symmetric matrix; the upper half has no meaning.
     """
     return np.asarray(dtpttr(width, packed, uplo="L")[0])
+
+
+def leading_half(packed: Array, width: int, size: int) -> Array:
+    """Return the same of the first `size` columns, with zeros in the upper half.
+
+    No other array of this size exists at any time.
+
+    Examples
+    --------
+    >>> leading_half(np.arange(6.0), 3, 2)
+    array([[0., 0.],
+           [1., 3.]])
+    """
+    found, start = np.zeros((size, size), order="F"), 0
+    for k in range(size):
+        found[k:, k] = packed[start : start + size - k]
+        start += width - k
+    return found
+
+
+def times(packed: Array, vectors: Array) -> Array:
+    """Return C V from the triangle of C, without making C."""
+    size = len(vectors)
+    products = [dspmv(size, 1.0, packed, vector, lower=1) for vector in vectors.T]
+    return np.column_stack(products)
 
 
 def from_upper(packed: Array, width: int) -> Array:

@@ -106,7 +106,7 @@ class RoughFactor:
         # Entries of columns of length one are at most one.
         good = (found.scales >= 0) & (found.scales <= _LARGEST_SCALE)
         if (found.codes == -128).any() or not good.all():
-            raise StatisticsError("the factor is not as a client makes it.")
+            raise StatisticsError("the factor is not one that a client can make.")
         return found
 
 
@@ -329,7 +329,7 @@ def _check_moments(moments: FirstMoments, count: int) -> None:
     if (np.abs(moments.moment) > limit).any():
         raise StatisticsError("some moments are larger than the variances allow.")
     if count == 1 and (variances > rounding).any():
-        raise StatisticsError("there is one row, yet variances.")
+        raise StatisticsError("there is only one row, but its variances are not zero.")
     # The correlations of two rows are 1 or -1.
     exact = np.outer(np.sqrt(variances[:d]), np.sqrt(variances[d:]))
     slack = (limit - exact) + 2 * _ROUNDING * limit

@@ -9,10 +9,12 @@ them exactly and adds noise once (`release`), if its policy and its ledger allow
 import os
 from typing import Any
 
-from ..data.rows import as_numbers, check_rows
+from ..data.record_numbers import as_numbers
+from ..data.rows import check_rows
 from ..errors import PrivacyError
 from .accounting import compose, delta_of, epsilon_of, noise_multiplier
 from .gaussian_sampler import RandomBytes, discrete_gaussian
+from .intervals import PrivateInference, infer_private
 from .ledger import PrivacyLedger
 from .mechanism import DifferentialPrivacy
 from .noisy_statistics import PrivateStatistics
@@ -26,11 +28,13 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyPolicy",
     "PrivacyReport",
+    "PrivateInference",
     "PrivateStatistics",
     "compose",
     "delta_of",
     "discrete_gaussian",
     "epsilon_of",
+    "infer_private",
     "noise_multiplier",
     "private_statistics",
     "solve_private",

@@ -10,12 +10,15 @@ from ..errors import PrivacyError
 from .validators import check_number
 
 _KNOWN = ("gram", "moment", "target_gram")
+_MOMENTS = {"count", "trace", "gram", "residual"}
 
-# In refinement. Count and trace are single numbers: a hundredth each leaves 17% of
-# error in 8,000 records of 20 clients at epsilon 0.1. Rounds learn the curvature by
-# themselves, so G is worth less the more there are: a tenth for three, 4% for twenty.
-_COUNT = _TRACE = 0.01
-_GRAM = 0.2
+# Of one round, by the number of `rules`. A share of 0.35 for G stays within 6% of the
+# best error over 70 settings of size, epsilon and design, 0.5 within 62%.
+_DEFAULT = {1: {"gram": 0.5, "moment": 0.5}, 2: {"gram": 0.35, "moment": 0.65}}
+
+# In refinement, by the number of `rules`. Count and trace are single numbers, and
+# public bounds tell most of the trace.
+_SINGLE = {1: {"count": 0.01, "trace": 0.01}, 2: {"count": 0.01, "trace": 0.0025}}
 
 
 def replacement(shares: Mapping[str, float], n_targets: int) -> float:
@@ -63,7 +66,9 @@ def _one_target(gram: float, moment: float, target_gram: float) -> float:
     return max(square(s) for s in candidates)
 
 
-def one_shot_shares(split: Mapping[str, float] | None) -> Mapping[str, float]:
+def one_shot_shares(
+    split: Mapping[str, float] | None, rules: int = 2
+) -> Mapping[str, float]:
     """Return the shares of the one-shot release, checked.
 
     Examples
@@ -72,8 +77,9 @@ def one_shot_shares(split: Mapping[str, float] | None) -> Mapping[str, float]:
     0.45
     """
     if split is None:
-        return {"gram": 0.5, "moment": 0.5}
-    if not {"gram", "moment"} <= set(split) <= set(_KNOWN):
+        return _DEFAULT[rules]
+    known = {"gram", "moment"} <= set(split) <= set(_KNOWN)
+    if not (known or set(split) == _MOMENTS):
         raise PrivacyError(
             'budget_split must have "gram" and "moment", and may have "target_gram", '
             f"got {', '.join(map(repr, split)) or 'nothing'}."
@@ -88,19 +94,22 @@ def one_shot_shares(split: Mapping[str, float] | None) -> Mapping[str, float]:
     return {block: share / total for block, share in shares.items()}
 
 
-def refinement_shares(rounds: int, server_round: int) -> Mapping[str, float]:
+def refinement_shares(
+    rounds: int, server_round: int, epsilon: float, rules: int = 2
+) -> Mapping[str, float]:
     """Return the shares of one round of residual refinement.
 
-    All rounds have the same share for residuals: as long as the model explains them the
-    error falls by the same factor per share, and later their order does not matter.
+    Rounds learn the curvature by themselves: G is worth less the more there are, and
+    little where it is mostly noise. All rounds have the same share for residuals: as
+    long as the model explains them the error falls by the same factor per share, and
+    later their order does not matter.
 
     Examples
     --------
-    >>> sum(sum(refinement_shares(5, t).values()) for t in range(1, 6))
+    >>> round(sum(sum(refinement_shares(5, t, 1.0).values()) for t in range(1, 6)), 9)
     1.0
     """
-    gram = _GRAM / math.sqrt(rounds + 1)
-    residual = (1.0 - _COUNT - _TRACE - gram) / rounds
-    if server_round > 1:
-        return {"residual": residual}
-    return {"count": _COUNT, "trace": _TRACE, "gram": gram, "residual": residual}
+    known = 0.2 if epsilon >= 1.0 or rules == 1 else 0.01
+    first = {**_SINGLE[rules], "gram": known / math.sqrt(rounds + 1)}
+    residual = {"residual": (1.0 - math.fsum(first.values())) / rounds}
+    return residual if server_round > 1 else first | residual

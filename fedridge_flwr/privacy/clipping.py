@@ -57,7 +57,10 @@ class Bounds:
     n_features, n_targets : int
         Size of a row.
     intercept : bool
-        Whether every row gets one more feature, the constant x_norm / sqrt(d).
+        Whether every row gets one more feature, the constant κ = x_norm / sqrt(d).
+    clip_constant : bool
+        Whether κ is shortened with the features, so that the fit is not biased. The
+        rules of 0.1.0 left it as it was, which pulled the intercept towards 0.
 
     Examples
     --------
@@ -73,6 +76,7 @@ class Bounds:
     n_features: int
     n_targets: int
     intercept: bool
+    clip_constant: bool = True
 
     @property
     def width(self) -> int:
@@ -94,19 +98,27 @@ class Bounds:
         """The constant feature on the grid."""
         return math.floor(self.x_norm / math.sqrt(self.n_features) / self.x_step)
 
+    @property
+    def _clips_constant(self) -> bool:
+        return self.intercept and self.clip_constant
+
     def on_grid(self, block: Block) -> GridRows:
         """Clip rows jointly, round them, and drop those that are not finite.
 
-        A row longer than the bound is shortened to it and its target with it, which
-        preserves y = X w; then the target is cut to its own bound. The result is safe
-        for every float64: NaN and infinity drop the row, 1e308 does not overflow.
+        A row (a, κ) longer than the bound is multiplied by
+        ``s = min(1, sqrt(Bx² + κ²) / |(a, κ)|)``, and its target with it, which
+        preserves y = a w + κ c; then the target is cut to its own bound. The result is
+        safe for every float64: NaN and infinity drop the row, 1e308 does not overflow.
         """
         X, Y = _dense(block.X), _dense(block.Y)
         # Rounding to whole numbers lengthens a row by half the root of its width at
         # most: it cannot push these lengths over the bounds.
-        longest = self.x_norm - (math.sqrt(self.width) + 1) * self.x_step
+        constant = self.constant * self.x_step if self._clips_constant else 0.0
+        longest = LENGTH * self.x_step if self._clips_constant else self.x_norm
+        longest -= (math.sqrt(self.width) + 1) * self.x_step
         largest = self.y_norm - (math.sqrt(self.n_targets) + 1) * self.y_step
-        within = (_squares(X) <= longest**2) & (_squares(Y) <= largest**2)
+        within = _squares(X) + constant**2 <= longest**2
+        within &= _squares(Y) <= largest**2
         # Rows that are not certainly within the bounds, NaN included, are clipped.
         odd = np.flatnonzero(~within)
         U = np.empty((len(X), self.width))
@@ -120,9 +132,12 @@ class Bounds:
         if odd.size:
             sane = np.asarray(np.isfinite(np.hstack([X[odd], Y[odd]])).all(axis=1))
             present[odd] = sane
-            short, factors = _shortened(np.where(sane[:, None], X[odd], 0.0), longest)
+            rows = np.where(sane[:, None], X[odd], 0.0)
+            rows = np.column_stack([rows, np.full(len(odd), constant)])
+            short, factors = _shortened(rows, longest)
             targets = np.where(sane[:, None], Y[odd], 0.0) * factors[:, None]
-            U[odd, : self.n_features] = short / self.x_step
+            kept = self.width if self._clips_constant else self.n_features
+            U[odd, :kept] = short[:, :kept] / self.x_step
             cut, shares = _shortened(targets, largest)
             V[odd] = cut / self.y_step
             n_shortened = int(np.count_nonzero(sane & (factors < 1.0)))

@@ -199,8 +199,9 @@ class Curator:
 def _log_clipping(counts: ClippingCounts) -> None:
     if counts.doubtful:
         log.warning(
-            "Private release of %s: are bounds and rows in the same unit? Tell the "
-            "server's operator that they do not fit, not these numbers.",
+            "Private release of %s: are bounds and rows in the same unit? For this "
+            "client's log only: even that bounds and rows do not fit is a fact about "
+            "the rows, which the guarantee does not cover once it is passed on.",
             counts,
         )
     else:

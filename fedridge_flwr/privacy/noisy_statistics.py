@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -240,9 +239,9 @@ class PrivateStatistics(HasSchema):
     @property
     def noise_factor(self) -> float:
         """Deviation of the noise in this sum over that of one whole release."""
-        if self.privacy.trust == "server":
-            return 1.0 if self.server_noise else 0.0
-        return self.privacy.client_part * sqrt(self.n_clients)
+        if self.privacy.trust == "server" and not self.server_noise:
+            return 0.0
+        return self.privacy.noise_of(self.n_clients)
 
     def deviation(self, block: str) -> float:
         """Return the deviation of the noise on a block, in units of the grid.

@@ -7,6 +7,7 @@ from typing import Any
 from .._text import counted
 from .mechanism import DifferentialPrivacy
 from .noisy_statistics import PrivateStatistics
+from .planning import USABLE_BELOW, WEAK_BELOW
 
 _PROTECTS = {
     "local": "from everybody, the server included: noise is added where the rows are",
@@ -55,7 +56,13 @@ class PrivacyReport:
     advice : list of str
         How to improve it.
     intervals : str
-        Why there are no confidence intervals.
+        What confidence intervals cover, or why there are none.
+    effective_rows : int or None
+        Noisy sum of the squared factors that rows were shortened by. There are at
+        least about as many rows; None if it is not known.
+    expected_r2_loss : float or None
+        Share of R² that the noise has taken, estimated from noisy numbers; None for
+        residual refinement.
 
     Examples
     --------
@@ -108,6 +115,8 @@ clients: gram 9.14
     damage: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     intervals: str = "withheld: they would have to include the privacy noise"
+    effective_rows: int | None = None
+    expected_r2_loss: float | None = None
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of a table, as pairs of a title and a text."""
@@ -122,11 +131,23 @@ clients: gram 9.14
             ("privacy", f"{epsilon} ({self.neighboring}){spent}"),
             ("protects", _PROTECTS[self.trust]),
             ("bounds", bounds),
+            *(("cost", text) for text in self._cost()),
+            *(("rows", text) for text in self._effective()),
             ("noise", noise),
             *(("damage", text) for text in self.damage),
             *(("advice", text) for text in self.advice),
             ("intervals", self.intervals),
         ]
+
+    def _cost(self) -> list[str]:
+        if self.expected_r2_loss is None:
+            return []
+        return [f"noise takes about {self.expected_r2_loss:.0%} of R²"]
+
+    def _effective(self) -> list[str]:
+        if self.effective_rows is None:
+            return []
+        return [f"{self.effective_rows} effective rows (at least), from noisy sums"]
 
     def __str__(self) -> str:
         """Return a readable table."""
@@ -143,7 +164,19 @@ USABLE = (
     "noise is small beside the data; what clipping changed is in the clients' own logs"
 )
 WEAK = "WEAK: check the model on public rows before use"
+UNRELIABLE = "NOT RELIABLE: noise is likely to take most of what could be predicted"
 UNKNOWN = "check the model on public rows before use: refinement is experimental"
+
+
+def judged(noise_over_signal: float) -> str:
+    """Return the verdict on a model of one round.
+
+    Of 402 simulated models below 0.15 none lost more than a quarter of the signal, of
+    those below 0.5 one in 17, of the others two in three.
+    """
+    if noise_over_signal < USABLE_BELOW:
+        return USABLE
+    return WEAK if noise_over_signal < WEAK_BELOW else UNRELIABLE
 
 
 def useless(
@@ -218,5 +251,6 @@ def privacy_report(
         releases=rounds,
         damage=damage,
         advice=advice,
+        effective_rows=None if privacy.uses_residuals else n_rows,
         **known,
     )

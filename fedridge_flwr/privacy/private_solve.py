@@ -10,6 +10,7 @@ from ..errors import PrivacyError
 from ..regression.model import RidgeModel
 from ..regression.solve import sklearn_shapes
 from .estimators import NoisyEquations, estimate
+from .experimental.refinement import ResidualRefinement, first_clip
 from .noisy_statistics import PrivateStatistics
 
 # Below this many deviations the number of rows is not known well enough to divide by.
@@ -125,8 +126,44 @@ def solve_private(
         raise PrivacyError(
             "these sums lack the server's noise: call with_server_noise() on their sum."
         )
-    equations = centre(stats, fit_intercept=fit_intercept)
-    return solve_centred(stats, equations, alpha, fit_intercept=fit_intercept)
+    return solve_release(stats, alpha, fit_intercept=fit_intercept)
+
+
+def solve_release(
+    stats: PrivateStatistics, alpha: float, *, fit_intercept: bool
+) -> RidgeModel:
+    """Return the model of one round, whatever its estimator."""
+    if not stats.privacy.uses_residuals:
+        equations = centre(stats, fit_intercept=fit_intercept)
+        return solve_centred(stats, equations, alpha, fit_intercept=fit_intercept)
+    bounds, privacy = stats.bounds, stats.privacy
+    clip = first_clip(privacy.x_norm_bound, privacy.y_bound)
+    refinement = ResidualRefinement(bounds, alpha, clip, privacy.expected_r2)
+    refinement.update(stats)
+    return refined_model(stats, refinement, alpha, fit_intercept=fit_intercept)
+
+
+def refined_model(
+    first: PrivateStatistics,
+    refinement: ResidualRefinement,
+    alpha: float,
+    *,
+    fit_intercept: bool,
+) -> RidgeModel:
+    """Return the model that residual refinement has reached."""
+    d, bounds, coef = first.n_features, first.bounds, refinement.coef
+    intercept = 0.0
+    if bounds.intercept:
+        intercept = float(coef[d]) * bounds.constant * bounds.x_step
+    return RidgeModel(
+        coef=coef[:d].copy(),
+        intercept=intercept,
+        alpha=alpha,
+        fit_intercept=fit_intercept,
+        feature_names=first.schema.features,
+        n_rows=None if refinement.blind else round(first.count),
+        n_clients=first.n_clients,
+    )
 
 
 def solve_centred(

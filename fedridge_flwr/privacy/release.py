@@ -22,6 +22,7 @@ from .mechanism import DifferentialPrivacy
 # So many products of two grid lengths fit into an int64, with room for the noise.
 _INT64_ROWS = 2**21
 _MANY_CHANGED = 0.2
+NO_WEIGHTS = "privacy has bounds for rows, none for sample weights."
 
 
 @dataclass(frozen=True)
@@ -217,14 +218,17 @@ def check_question(
     are rows.
     """
     if rows.weight is not None:
-        raise PrivacyError("privacy has bounds for rows, none for sample weights.")
+        raise PrivacyError(NO_WEIGHTS)
     bounds = privacy.bounds(rows.n_features, rows.n_targets, intercept)
     layout = Layout(privacy, bounds, question.server_round)
     if max(layout.deviation(block) for block in layout.sizes) > LARGEST_SD:
         raise PrivacyError("the noise is too large to be drawn: raise epsilon.")
     if "residual" in layout.sizes:
         if rows.n_targets != 1:
-            raise PrivacyError("residual refinement supports one target only.")
+            raise PrivacyError(
+                "residual refinement supports one target only: fit each by itself, "
+                "with a part of the budget."
+            )
         coef = _coefficients(question, bounds)
         finite = coef.shape == (bounds.width,) and bool(np.isfinite(coef).all())
         if not finite or not 0 < question.clip < np.inf:

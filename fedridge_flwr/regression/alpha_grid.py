@@ -19,8 +19,8 @@ Alphas: TypeAlias = Sequence[float] | Literal["auto"]
 class UnlikeScalesWarning(UserWarning):
     """Alpha is chosen for columns whose scales differ by more than a thousand.
 
-    One alpha is then nothing for some columns and too much for others, whatever the
-    choice; ``standardize=True`` penalises all alike.
+    Any single alpha is then too small for some columns or too large for others.
+    ``standardize=True`` penalises all columns equally.
 
     Examples
     --------
@@ -36,8 +36,8 @@ class UnlikeScalesWarning(UserWarning):
     ...     warnings.simplefilter("always", UnlikeScalesWarning)
     ...     chosen = select_alpha(total, "auto", method="gcv")
     >>> print(caught[0].message)
-    column 1 varies 1e+05 times as much as column 0, so that no alpha suits both: use \
-standardize=True.
+    column 1 varies 1e+05 times as much as column 0, so no single alpha suits both: \
+use standardize=True.
     """
 
 
@@ -74,7 +74,7 @@ def auto_alphas(total: Exact, **options: Unpack[FitOptions]) -> Array:
     equations = normal_equations(total, **options)
     if unlike := equations.unlike_scales():
         warnings.warn(
-            f"{unlike}, so that no alpha suits both: use standardize=True.",
+            f"{unlike}, so no single alpha suits both: use standardize=True.",
             UnlikeScalesWarning,
             stacklevel=3,
         )

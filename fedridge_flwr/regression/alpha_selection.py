@@ -48,8 +48,8 @@ from .solve import solve
 class GridEdgeWarning(UserWarning):
     """The best alpha is the smallest or largest of the grid.
 
-    A better one may lie outside. Also raised where the one-standard-error rule ends at
-    the largest. ``alphas="auto"`` extends the grid by itself, and warns only if that
+    A better one may lie outside. Also raised if the one-standard-error rule ends at the
+    largest. ``alphas="auto"`` extends the grid automatically, and warns only if that
     does not help.
 
     Examples
@@ -314,14 +314,15 @@ def select_alpha(
     (``method="gcv"``), which needs no statistics of single clients. Both follow from
     the statistics: no row is read again. n is the number of rows, not the sum of their
     weights: for "gcv" a row of weight 2 is one observation, though the model is that of
-    two equal rows. Weights and alphas that are both c times as large give c times the
-    choice.
+    two equal rows. If weights and alphas are both multiplied by c, so is the chosen
+    alpha.
 
     Parameters
     ----------
     per_client : mapping or iterable of SufficientStatistics, or one of them
         Statistics by client, with names from a mapping and numbers otherwise; for "gcv"
-        the total is enough. From `TriangularStatistics` no loss is lost to rounding.
+        the total is enough. Losses computed from `TriangularStatistics` do not suffer
+        from cancellation.
     alphas : sequence of float or "auto"
         Positive candidates, or a grid over the spectrum of the Gram matrix, which is
         extended where the best one is at its edge.
@@ -433,7 +434,7 @@ def gcv_scores(total: Any, alphas: Array, **options: Unpack[FitOptions]) -> Arra
     if (freedom >= n).any():
         raise StatisticsError(
             f"{counted(n, 'row')} have no degrees of freedom left at alpha "
-            f"{alphas[freedom >= n].max():g}: leave out such small candidates."
+            f"{alphas[freedom >= n].max():g}: use larger candidates only."
         )
     solution, _ = solve_in_penalty_units(equations, alphas)
     if factor is None:
@@ -452,7 +453,7 @@ def warn_edge(found: AlphaSelection, *, auto: bool = False) -> None:
     if auto:
         most = "much" if found.alpha == float(found.alphas[-1]) else "little"
         reached = "automatic "
-        remedy = f"the rows want as {most} penalty as they can get"
+        remedy = f"the data favour as {most} penalty as possible"
     warnings.warn(
         f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
         f"{reached}grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: {remedy}.",
@@ -489,7 +490,7 @@ def _named(per_client: Any) -> dict[str, Any]:
                 f"{type(part).__name__}."
             )
     if not parts:
-        raise StatisticsError("there are no clients to choose alpha by.")
+        raise StatisticsError("there are no clients to choose alpha with.")
     if len({part.form for part in parts.values()}) > 1:
         raise StatisticsError(
             "statistics of some clients are triangular and of others not: use "

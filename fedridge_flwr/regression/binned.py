@@ -141,7 +141,7 @@ class BinnedOutcomes:
             bad |= (wins > weight + slack).any() or (means > weight + slack).any()
         bad |= not -_ROUNDING <= flat[0] <= total * (1 + _ROUNDING)
         if bad or np.abs(weight.sum(axis=1) - total).max() > _ROUNDING * total:
-            raise StatisticsError("no rows have these counts in bins.")
+            raise StatisticsError("no rows can have these counts in bins.")
         return cls(family, table, sums, float(flat[0]), count)
 
 

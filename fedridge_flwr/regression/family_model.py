@@ -270,8 +270,8 @@ class FamilyModel(RidgeModel):
             if self.coef_.ndim == 2:
                 why = f"this one has {len(self.labels)} classes"
             raise FedRidgeError(
-                "standard errors are those of maximum likelihood with two classes or "
-                f"counts: {why}. Use alpha=0."
+                "standard errors are available only for alpha=0, with two classes or "
+                f"counts: {why}."
             )
         first = [float(self.intercept_)] if self.fit_intercept else []
         return FamilyInference(

@@ -153,10 +153,10 @@ def _folds(splits: Any, n_rows: int) -> NDArray[np.intp]:
 class FederatedRidge(MultiOutputMixin, RegressorMixin, _GroupedRidge):  # type: ignore[misc]
     """Ridge regression: minimises ``||y - X w - b||² + alpha ||w||²``, group by group.
 
-    What `FedRidge` does with clients, this does with groups of rows in one place, for
-    notebooks, pipelines and rehearsals: the statistics of every group are computed by
-    themselves and added up, and alpha is chosen by leaving one group out in turn. The
-    model is that of scikit-learn's Ridge on all rows.
+    This estimator treats groups of rows as `FedRidge` treats clients, for notebooks,
+    pipelines and rehearsals. The statistics of each group are computed separately and
+    added up, and alpha is chosen by leaving out one group at a time. The model equals
+    scikit-learn's Ridge on all rows.
 
     Parameters
     ----------
@@ -272,8 +272,8 @@ class FederatedRidge(MultiOutputMixin, RegressorMixin, _GroupedRidge):  # type: 
 class FederatedRidgeClassifier(ClassifierMixin, _GroupedRidge):  # type: ignore[misc]
     """Ridge classifier: one-vs-rest targets of 1 and -1, fitted group by group.
 
-    What `FedRidge` with `classes` does with clients, this does with groups of rows in
-    one place. The model is that of scikit-learn's RidgeClassifier on all rows.
+    This estimator treats groups of rows as `FedRidge` with `classes` treats clients.
+    The model equals scikit-learn's RidgeClassifier on all rows.
 
     Parameters
     ----------

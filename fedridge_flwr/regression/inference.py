@@ -43,8 +43,8 @@ _HALF_THE_DIGITS = 8.0
 class FewSitesWarning(UserWarning):
     """Cluster-robust standard errors of few sites are too small on average.
 
-    They are right for many sites. Below ten their tests reject far too often, and the
-    normal distribution makes it worse: use ``use_t=True``, or classical standard
+    They are correct for many sites. Below ten, their tests reject far too often, even
+    more so with the normal distribution: use ``use_t=True``, or classical standard
     errors of a model with fixed site effects.
 
     Examples
@@ -99,11 +99,12 @@ def infer(
     parts : mapping or iterable of SufficientStatistics, optional
         Statistics by site, which cluster-robust standard errors need.
     covariance : {"classical", "CR0", "CR1", "HC0", "HC1", "HC2", "HC3"}
-        Rows are independent with one variance; or only *sites* are independent:
-        cluster-robust (sandwich) standard errors, CR1 with the small-sample factor
-        ``g / (g - 1) (n - 1) / (n - df)`` of g sites, as in statsmodels and Stata. Or
-        rows are independent and each has a variance of its own: HC0, HC1 with the
-        factor ``n / (n - df)``, HC2 and HC3 with leverages, which need `residuals`.
+        "classical": rows are independent with one variance. "CR0", "CR1": only *sites*
+        are independent (cluster-robust or sandwich standard errors); CR1 has the
+        small-sample factor ``g / (g - 1) (n - 1) / (n - df)`` for g sites, as in
+        statsmodels and Stata. "HC0" to "HC3": rows are independent with different
+        variances; HC1 has the factor ``n / (n - df)``, HC2 and HC3 use leverages. All
+        HC need `residuals`.
     residuals : ResidualMoments, optional
         Sums of squared residuals times x x' over all rows, which the statistics do not
         have. ``FedRidge(standard_errors="HC3")`` asks for them in one more round.
@@ -186,7 +187,8 @@ def infer(
     if fit.digits_lost > _HALF_THE_DIGITS:
         warnings.warn(
             f"the residual sum of squares lost {fit.digits_lost:.0f} of 16 digits to "
-            f"cancellation, and standard errors with it: {cancellation_remedy(fit)}.",
+            "cancellation, and so did the standard errors: "
+            f"{cancellation_remedy(fit)}.",
             IllConditionedWarning,
             stacklevel=2,
         )

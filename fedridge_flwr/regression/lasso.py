@@ -285,8 +285,8 @@ def lasso_alphas(
     largest = float(np.abs(equations.rhs).max()) / stats.total_weight
     if share == 0.0 or largest == 0.0:
         raise FedRidgeError(
-            "there is no automatic grid where l1_ratio is zero, or no feature has to "
-            "do with the target: give alphas."
+            "there is no automatic grid if l1_ratio is zero or no feature is "
+            "correlated with the target: give alphas."
         )
     return np.geomspace(largest / share, largest / share * _SMALLEST, _GRID)
 

@@ -40,8 +40,9 @@ class ClampedLossWarning(UserWarning):
 
     The held-out error ``y'y - 2 w'h + w'G w`` cancels where the model predicts almost
     perfectly, as in data without noise. Such losses are clipped at zero, and no longer
-    distinguish the candidates; in a federation ``cv="clients"`` computes them on the
-    rows, and ``statistics="triangular"`` from their factors, where nothing cancels.
+    distinguish the candidates. In a federation, use ``cv="clients"``, which computes
+    them from the rows, or ``statistics="triangular"``, which computes them from factors
+    without cancellation.
 
     Examples
     --------

@@ -35,8 +35,8 @@ _PREDICT_BYTES = 8 << 20
 class RidgeModel:
     """Ridge regression: minimises ``||y - phi(X) w - b||² + alpha ||w||²``.
 
-    Returned by `solve` and kept by the strategies as ``model_``; there is no need to
-    make one by hand. Without a feature map ``phi(X)`` is X. With d features and t
+    Returned by `solve` and kept by the strategies as ``model_``; you do not need to
+    create one yourself. Without a feature map ``phi(X)`` is X. With d features and t
     targets the shapes are those of scikit-learn's Ridge.
 
     Parameters
@@ -203,8 +203,8 @@ class RidgeModel:
     ) -> RidgeModel:
         """Return the same model on raw columns, which are mapped before they are used.
 
-        `solve` knows statistics only, and so only the fingerprint of the map behind
-        them; the strategies do this step by themselves.
+        `solve` sees only statistics, and so only the fingerprint of their map. The
+        strategies call this method automatically.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class RidgeModel:
         array([10.])
         """
         if self.feature_map is not None:
-            raise FedRidgeError("the model has a feature map already.")
+            raise FedRidgeError("the model already has a feature map.")
         model = copy.copy(self)
         if feature_names is not None:
             model.features = Names.of(feature_names)
@@ -461,7 +461,8 @@ class RidgeModel:
     def load(cls, path: str | os.PathLike[str]) -> RidgeModel:
         """Read a model written by `save`; every value is checked.
 
-        No pickle: a file from elsewhere can hold wrong numbers, but runs no code.
+        It does not use pickle: a file from elsewhere can contain wrong numbers, but
+        cannot run code.
 
         Parameters
         ----------

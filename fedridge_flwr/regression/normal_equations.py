@@ -6,10 +6,11 @@ from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsyr
 
 from .._types import Array
 from ..errors import StatisticsError, column_labels
-from ..linalg.packed import mean_rounding
+from ..linalg.packed import leading_half, mean_rounding, times
 from ..statistics.plain import PlainStatistics
 from ..statistics.sufficient import SufficientStatistics
 from ..statistics.triangular import TriangularStatistics
@@ -20,6 +21,9 @@ Exact: TypeAlias = SufficientStatistics | TriangularStatistics
 
 UNLIKE_SCALES = 1e3
 """Spreads of columns that differ by more deserve ``standardize=True``, or a reason."""
+
+
+_FEW = 8
 
 
 class FitOptions(TypedDict, total=False):
@@ -66,12 +70,26 @@ class NormalEquations:
         centred, means, _ = self._parts
         return centred if means is None else self.stats.gram
 
-    @property
+    @cached_property
     def diagonal(self) -> Array:
         """Its diagonal."""
-        centred, means, weight = self._parts
-        diagonal = np.diagonal(centred)
-        return diagonal if means is None else diagonal + weight * means**2
+        if self.full is None:
+            return np.diagonal(self.stats.gram)
+        squares, means = self.full.squares, self.full.feature_means
+        if self.fit_intercept:
+            return squares
+        return np.asarray(squares + self.full.total_weight * means**2)
+
+    def lower_half(self) -> Array:
+        """Return the lower half of the matrix, column by column, to be overwritten."""
+        full = self.full
+        if full is None:
+            return np.asfortranarray(np.tril(self.stats.gram))
+        found = leading_half(full.triangle, full.means.size, full.n_features)
+        if not self.fit_intercept:
+            means, weight = full.feature_means, full.total_weight
+            found = dsyr(weight, means, a=found, lower=1, overwrite_a=1)
+        return found
 
     def product(self, vectors: Array) -> Array:
         """Return matrix @ vectors, without laying out a second matrix."""
@@ -79,6 +97,18 @@ class NormalEquations:
         found: Array = centred @ vectors
         if means is not None:
             found += np.outer(weight * means, means @ vectors)
+        return found
+
+    def _product_once(self, vectors: Array) -> Array:
+        """Return the same of few vectors, without laying out a matrix at all."""
+        full, t = self.full, vectors.shape[1]
+        if full is None or t > _FEW:
+            return self.product(vectors)
+        found = times(full.triangle, np.pad(vectors, ((0, full.n_targets), (0, 0))))
+        found = found[: full.n_features]
+        if not self.fit_intercept:
+            means = full.feature_means
+            found += np.outer(full.total_weight * means, means @ vectors)
         return found
 
     @property
@@ -156,7 +186,7 @@ class NormalEquations:
         """
         if self.factor is not None:
             return np.asarray(residual_squares(self.factor, solution[:, None])[0])
-        gain = 2.0 * self.rhs - self.product(solution)
+        gain = 2.0 * self.rhs - self._product_once(solution)
         total = target_squares(full, centred=self.fit_intercept)
         return np.asarray(total - np.einsum("dt,dt->t", solution, gain))
 
@@ -217,8 +247,7 @@ def normal_equations(
     penalty = np.where(constant, 1.0, variances)
     if not fit_intercept:
         # A constant column serves as intercept, unless it is zero.
-        squares = np.diagonal(full.centred_gram)
-        constant = squares + full.total_weight * full.feature_means**2 == 0.0
+        constant = full.squares + full.total_weight * full.feature_means**2 == 0.0
     rhs = full.centred_moment if fit_intercept else full.moment
     factor: Array | None = getattr(stats, "factor", None)
     if factor is not None and not fit_intercept:
@@ -235,9 +264,9 @@ def _plain_equations(
     if fit_intercept or standardize:
         what = "an intercept" if fit_intercept else "standardisation"
         raise StatisticsError(
-            f"(G, h) alone does not hold the means that {what} needs: use "
-            "fit_intercept=False and standardize=False, or let the clients send "
-            "full statistics (RidgeClient, ridge_client_app)."
+            f"(G, h) alone does not contain the means that {what} needs: use "
+            "fit_intercept=False and standardize=False, or let the clients send full "
+            "statistics (RidgeClient, ridge_client_app)."
         )
     constant = np.diagonal(stats.gram) == 0.0
     penalty = np.ones(stats.n_features)

@@ -177,7 +177,7 @@ def variance_inflation(stats: Exact) -> dict[str, float]:
     """Return the variance inflation factor ``1 / (1 - R²)`` of every feature.
 
     R² is that of the feature regressed on all other features. Above ten, its
-    coefficient is hardly told apart from those of the others.
+    coefficient can hardly be distinguished from those of the others.
 
     Parameters
     ----------

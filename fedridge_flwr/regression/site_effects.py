@@ -67,8 +67,8 @@ def fixed_site_effects(
 ) -> FixedSiteEffects:
     """Return the regression with an intercept for every site, from co-moments within.
 
-    It equals a pooled regression with one dummy column per site, whose coefficients
-    are not penalised, and never has those columns.
+    It equals a pooled regression with one unpenalised dummy column per site, without
+    creating those columns.
 
     Parameters
     ----------
@@ -87,7 +87,8 @@ def fixed_site_effects(
     Raises
     ------
     SingularSystemError
-        If a feature varies at no site: the site effects cannot be told from it.
+        If a feature varies at no site: it cannot be distinguished from the site
+        effects.
     StatisticsError
         If there are fewer than two sites, several targets, or too few rows.
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class SiteEstimates:
     """Coefficients of every site beside those of all rows, and how much they differ.
 
-    A column that does not vary at a site goes into its intercept: both are NaN there,
-    and the other coefficients are not concerned.
+    A column that does not vary at a site cannot be distinguished from its intercept.
+    Both are NaN there; the other coefficients are not affected.
 
     Parameters
     ----------

@@ -18,9 +18,9 @@ def fitted_estimator(model: RidgeModel) -> Ridge | Pipeline:
     """Return a Ridge with these coefficients, behind the feature map if any."""
     if model.features is not None and model.features.known is None:
         warnings.warn(
-            "the model knows the hashes of its column names only, and scikit-learn "
-            "takes columns by position, in the order of the fit: use model.predict, or "
-            "share_feature_names=True at the clients.",
+            "the model knows only the hashes of its column names, and scikit-learn "
+            "takes columns by position, in the order of the fit: use model.predict, "
+            "or share_feature_names=True at the clients.",
             UserWarning,
             stacklevel=3,
         )

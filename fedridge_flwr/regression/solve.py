@@ -34,6 +34,7 @@ _DETERMINED = 1e-6
 _WORTH_REDUCING = 3
 _RESIDUAL = 1e-12
 _PROBED = 1e-4
+_COLUMNS = 512
 # Sums cannot tell these from dependent columns; copies are hardly ever anything else.
 _MAYBE_NEARLY = ("linear combination", "nearly dependent")
 
@@ -62,10 +63,10 @@ def solve(
         Penalise the coefficients of features scaled to unit variance, as a pipeline
         of StandardScaler and Ridge does; ``coef_`` is in the original units.
     solver : {"cholesky", "cg"}
-        "cg" takes conjugate gradients, for many features and a system of moderate
-        condition: it needs no second matrix of d x d numbers, and about 14 times the
-        square root of the condition as many products with the first. Its
-        ``condition_`` only covers directions that the right-hand side has a part in.
+        "cg" uses conjugate gradients, for many features and a moderate condition
+        number. It needs no second d x d matrix, and about 14 times the square root of
+        the condition number matrix-vector products. Its ``condition_`` covers only
+        directions that occur in the right-hand side.
 
     Returns
     -------
@@ -87,8 +88,8 @@ def solve(
     IllConditionedWarning
         If rounding may cost more than half of the digits, or, where the statistics
         came as float32, leave fewer than three. It says how far coefficients and
-        predictions may be off. Also where, with alpha > 0, the coefficients are lost
-        to rounding and predictions for rows like these are not.
+        predictions may be off. Also if, with alpha > 0, the coefficients are lost to
+        rounding but predictions for similar rows are not.
     NotConvergedWarning
         If conjugate gradients did not converge.
 
@@ -233,22 +234,34 @@ def cholesky_solve(
     `nearest` is the inverse condition up to which it is, by default that of the data.
     """
     diagonal = equations.penalised_diagonal(alpha)
-    if _empty_columns(equations, alpha).any():
+    if (equations.constant if alpha == 0.0 else diagonal <= 0.0).any():
         return None
     least = _nearest_singular(equations) if nearest is None else nearest
     if equations.factor is not None:
         return _orthogonal_solve(equations, equations.factor, alpha, least)
     scale = 1.0 / np.sqrt(diagonal)
-    scaled = equations.matrix * scale
+    # The only matrix of d x d numbers: scaled and factorised where it is.
+    scaled = equations.lower_half()
+    scaled *= scale
     scaled *= scale[:, None]
     np.einsum("ii->i", scaled)[:] = 1.0
-    norm = float(np.abs(scaled).sum(axis=0).max())
-    factor, failed = dpotrf(scaled.T, lower=1, overwrite_a=1, clean=0)
+    norm = _norm_of_half(scaled)
+    factor, failed = dpotrf(scaled, lower=1, overwrite_a=1, clean=0)
     inverse_condition = 0.0 if failed else dpocon(factor, norm, uplo="L")[0]
     if not (inverse_condition >= least and inverse_condition > 0.0):
         return None
     solution, _ = dpotrs(factor, equations.rhs * scale[:, None], lower=1)
     return solution * scale[:, None], 1.0 / inverse_condition
+
+
+def _norm_of_half(lower: Array) -> float:
+    """Return the 1-norm of a symmetric matrix of unit diagonal, by its lower half."""
+    sums = np.full(len(lower), -1.0)
+    for start in range(0, len(lower), _COLUMNS):
+        part = np.abs(lower[:, start : start + _COLUMNS])
+        sums += part.sum(axis=1)
+        sums[start : start + _COLUMNS] += part.sum(axis=0)
+    return float(sums.max())
 
 
 def _orthogonal_solve(

@@ -79,7 +79,8 @@ def model_repr(model: RidgeModel) -> str:
 def _rows(model: RidgeModel) -> str:
     if model.n_rows_ is None:
         return "hidden by the noise"
-    return f"{model.n_rows_}" if model.privacy_ is None else f"about {model.n_rows_}"
+    about = "" if model.privacy_ is None else "at least about "
+    return f"{about}{model.n_rows_}"
 
 
 def _condition(condition: float | None) -> str:

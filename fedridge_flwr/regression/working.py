@@ -281,7 +281,7 @@ def _counts_reason(
     size = np.sqrt(stats.total_weight * now) + np.sqrt(squares * about)
     limit = _ROUNDING * size + LEAST_VARIANCE * np.sqrt(weight * about)
     if (np.abs(found.gradient + means - expected) > limit).any():
-        return "sent a gradient that is not that of its counts"
+        return "sent a gradient that does not match its counts"
     return None
 
 

@@ -92,8 +92,15 @@ def encode(stats: SufficientStatistics, dtype: str = "float64") -> Encoded:
     """
     if dtype != "float64":
         return _encoded(_CENTRED[dtype], to_compact(stats), stats.count)
+    return encode_stats(_CENTRED[dtype], stats)
+
+
+def encode_stats(
+    kind: str, stats: SufficientStatistics | TriangularStatistics
+) -> Encoded:
+    """Return statistics as the one array of a kind in float64."""
     low = pack_low(stats.means, stats.means_low)
-    return _encoded(_CENTRED[dtype], (stats.to_array(),), stats.count, low)
+    return _encoded(kind, (stats.to_array(),), stats.count, low)
 
 
 def encode_rows(rows: Rows, dtype: str = "float64") -> Encoded:
@@ -129,9 +136,7 @@ def encode_triangular(rows: Rows, dtype: str = "float64") -> Encoded:
     >>> found.kind, found.arrays["statistics"].size
     ('triangular', 6)
     """
-    stats = TriangularStatistics.from_rows(rows)
-    low = pack_low(stats.means, stats.means_low)
-    return _encoded("triangular", (stats.to_array(),), stats.count, low)
+    return encode_stats("triangular", TriangularStatistics.from_rows(rows))
 
 
 def encode_fixed(rows: Rows, dtype: str = "float64") -> Encoded:

@@ -75,7 +75,9 @@ def check_sums(stats: FixedPointStatistics, *, weighted: bool) -> None:
             f"the total weight is not the number of rows, {stats.count}."
         )
     if (stats.count == 0 or total <= 0) and stats.words.any():
-        raise StatisticsError("there are no rows or no weights, yet there are sums.")
+        raise StatisticsError(
+            "there are no rows or no weights, but the sums are not zero."
+        )
     diagonal = limbs.to_ints(stats.words[diagonal_positions(1 + len(sums))])
     if min(diagonal) < 0:
         raise StatisticsError("some sums of squares are negative.")
@@ -86,7 +88,7 @@ def check_sums(stats: FixedPointStatistics, *, weighted: bool) -> None:
         )
     pairs = zip(diagonal[1:], sums, strict=True)
     if any(square * total < each * each for square, each in pairs):
-        raise StatisticsError("negative variances: no rows have them.")
+        raise StatisticsError("negative variances: no rows can have them.")
     if total > 0:
         _check_comoments(stats)
 

@@ -43,9 +43,9 @@ class FixedPointStatistics(HasSchema, SaveStatistics):
         from_data(rows A) + from_data(rows B) == from_data(rows A and B)
         (a + b) - b == a
 
-    whatever the order of the rows and the division among clients. `to_sufficient`
-    centres in integers, ``C = S_zz - s s' / n``, and rounds once, so that large means
-    cost no digits.
+    for every order of the rows and every split among clients. `to_sufficient` centres
+    in integers, ``C = S_zz - s s' / n``, and rounds once, so that large means cost no
+    digits.
 
     Make them with `from_data`; ``sum([...])`` adds up any number. The parameters below
     are also the attributes; with d features and t targets:

@@ -10,7 +10,7 @@ never forms the raw second moment and so does not lose digits to large means.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -36,6 +36,8 @@ _BLOCKS_PER_SHIFT = 16
 _WORTH_SHARING = 5e7
 _WORKER_BYTES = 32
 _SHARED_BYTES = 64 << 20
+_SMALL_BYTES = 16 << 10
+_WAITING = 256
 
 
 class Moments(NamedTuple):
@@ -75,6 +77,28 @@ def merge(a: Moments, b: Moments, *, in_place: bool = False) -> Moments:
     add_square(triangle, delta, a.weight * (b.weight / weight))
     mean, low = two_sum(a.mean, a.mean_low + delta * (b.weight / weight))
     return Moments(weight, mean, triangle, low)
+
+
+def merge_many(parts: Sequence[Any]) -> Moments:
+    """Return the moments of the rows of many small statistics, by products for all."""
+    weights = np.array([part.total_weight for part in parts])
+    total = float(weights.sum())
+    if total == 0.0:
+        return Moments.zero(parts[0].means.size)
+    number = len(parts)
+    means = np.concatenate([part.means for part in parts]).reshape(number, -1)
+    shift = means[weights.argmax()]
+    none = np.zeros_like(shift)
+    lows = [none if part.means_low is None else part.means_low for part in parts]
+    gaps = (means - shift) + np.concatenate(lows).reshape(number, -1)
+    rest = weights @ gaps / total
+    gaps -= rest
+    gaps *= np.sqrt(weights)[:, None]
+    triangles = np.concatenate([part.triangle for part in parts]).reshape(number, -1)
+    triangle = triangles.sum(axis=0)
+    triangle += upper_triangle(gaps.T @ gaps)
+    mean, low = two_sum(shift, rest)
+    return Moments(total, mean, triangle, low)
 
 
 def remove(total: Moments, part: Moments) -> Moments:
@@ -259,44 +283,6 @@ def _sparse_sums(X: Any, weight: Array | None) -> Array:
     return np.stack([np.bincount(X.indices, w, X.shape[1]) for w in sums])
 
 
-def dense_rows(rows: Rows, first: int, last: int) -> Array:
-    """Return rows [X Y] from `first` to `last` in one array of float64."""
-    d, found = (
-        rows.n_features,
-        np.empty((last - first, rows.n_features + rows.n_targets)),
-    )
-    start = 0
-    for block in rows.blocks(first, last):
-        stop = start + len(block.Y)
-        found[start:stop, :d] = block.X.toarray() if rows.is_sparse else block.X
-        found[start:stop, d:] = block.Y
-        start = stop
-    return found
-
-
-def centred(rows: Array, weight: Array | None) -> tuple[Array, Array, Array, float]:
-    """Return sqrt(w) (z - mean) of the rows that have weight, the mean, and sum w.
-
-    The mean comes in two parts, the second being what rounding cut off the first. The
-    rows are overwritten.
-    """
-    own = np.ones(len(rows)) if weight is None else weight
-    total = float(own.sum())
-    if total == 0.0:
-        nothing = np.zeros(rows.shape[1])
-        return rows[:0], nothing, nothing, 0.0
-    share = own / total
-    mean = share @ rows
-    rows -= mean
-    # What the rounded mean is off by: features around 1e6 would feel it.
-    rest = share @ rows
-    rows -= rest
-    if weight is not None:
-        rows *= np.sqrt(own)[:, None]
-        rows = rows[own > 0]
-    return rows, *two_sum(mean, rest), total
-
-
 def two_sum(large: Array, small: Array) -> tuple[Array, Array]:
     """Return the rounded sum and what rounding cut off (Knuth)."""
     total = large + small
@@ -340,28 +326,52 @@ class RunningTotal:
     """
 
     def __init__(self, first: SufficientStatistics) -> None:
+        # Of small ones the calls cost more than the numbers: many are merged at once.
+        self._small = first.triangle.nbytes < _SMALL_BYTES
+        self._waiting = [first] if self._small else []
+        width = first.means.size
+        self._moments = Moments.zero(width) if self._small else first.moments
+        self._own = False  # the triangle is that of somebody else, not to be changed
         self._kind = type(first)
-        moments = first.moments
-        self._moments = moments._replace(triangle=moments.triangle.copy())
         self._schema, self.count = first.schema, first.count
         self._n_clients = first.n_clients
         self._rounding = first.rounding if first.total_weight else 0.0
 
     def add(self, part: SufficientStatistics) -> None:
         """Add the statistics of other rows with the same columns."""
-        check_mergeable(self._schema, part.schema)
-        self._moments = merge(self._moments, part.moments, in_place=True)
+        if part.schema is not self._schema:
+            check_mergeable(self._schema, part.schema)
+            self._schema = self._schema.with_names_of(part.schema)
         self.count += part.count
         self._n_clients += part.n_clients
-        if part.total_weight:
+        if part.rounding and part.total_weight:
             self._rounding = max(self._rounding, part.rounding)
-        if self._schema.feature_names is None or self._schema.n_features_in is None:
-            self._schema = self._schema.with_names_of(part.schema)
+        if not self._small:
+            self._merge(part.moments)
+            return
+        self._waiting.append(part)
+        if len(self._waiting) == _WAITING:
+            self._merge_waiting()
+
+    def _merge_waiting(self) -> None:
+        if len(self._waiting) == 1:
+            self._merge(self._waiting[0].moments)
+        elif self._waiting:
+            self._merge(merge_many(self._waiting))
+        self._waiting.clear()
+
+    def _merge(self, other: Moments) -> None:
+        before = self._moments
+        self._moments = merge(before, other, in_place=self._own)
+        if self._moments.triangle is not before.triangle:
+            self._own = self._moments.triangle is not other.triangle
 
     def total(self) -> SufficientStatistics:
         """Return the sum so far; what is added later does not change it."""
+        self._merge_waiting()
+        self._own = False
         return self._kind.of_moments(
-            self._moments._replace(triangle=self._moments.triangle.copy()),
+            self._moments,
             count=self.count,
             schema=self._schema,
             n_clients=self._n_clients,
@@ -427,12 +437,16 @@ class MomentViews(HasSchema):
     @cached_property
     def centred_moment(self) -> Array:
         """Centred co-moments of X with Y, shape (d, t)."""
-        return self.comoment[: self.n_features, self.n_features :]
+        d = self.n_features
+        # Row k of the triangle begins at the diagonal.
+        places = diagonal_positions(self.means.size)[:d] + (d - np.arange(d))
+        return np.asarray(self.triangle[places[:, None] + np.arange(self.n_targets)])
 
     @cached_property
     def centred_target_gram(self) -> Array:
         """Centred co-moments of Y, shape (t, t)."""
-        return self.comoment[self.n_features :, self.n_features :]
+        t = self.n_targets
+        return from_upper(self.triangle[-(t * (t + 1) // 2) :], t)
 
     @property
     def gram(self) -> Array:
@@ -460,4 +474,10 @@ class MomentViews(HasSchema):
         """Weighted variances of the features by the total weight, shape (d,)."""
         if self.total_weight == 0.0:
             return np.zeros(self.n_features)
-        return np.diagonal(self.centred_gram) / self.total_weight
+        return self.squares / self.total_weight
+
+    @cached_property
+    def squares(self) -> Array:
+        """Centred sums of squares of the features, shape (d,)."""
+        places = diagonal_positions(self.means.size)[: self.n_features]
+        return np.asarray(self.triangle[places])

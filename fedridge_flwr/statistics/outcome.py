@@ -224,7 +224,7 @@ class OutcomeStatistics(HasSchema):
         least = total * np.log(max(total / weight, 1e-300)) if weight else 0.0
         slack = _ROUNDING * (abs(entropy) + abs(least) + total + weight)
         if total < 0 or not entropy >= least - slack:
-            raise StatisticsError("no counts have these sums.")
+            raise StatisticsError("no counts can have these sums.")
 
 
 @dataclass

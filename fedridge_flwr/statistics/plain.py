@@ -105,7 +105,7 @@ class PlainStatistics(HasSchema):
         if not (np.abs(moment) < LARGEST).all():
             raise StatisticsError(f"h has numbers above {LARGEST:g}: they overflow.")
         if count == 0 and (gram.any() or moment.any()):
-            raise StatisticsError("there are no rows, yet G or h is not zero.")
+            raise StatisticsError("there are no rows, but G or h is not zero.")
         full = _full_gram(gram, moment.shape[0], count)
         moment = moment.reshape(moment.shape[0], -1)
         # Of the targets nothing is known but that their squares do not overflow.

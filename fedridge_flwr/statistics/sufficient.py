@@ -10,6 +10,7 @@ import numpy as np
 
 from .._text import counted
 from .._types import Array
+from ..data.arrow_batches import ArrowBatches
 from ..data.names import Columns, Names
 from ..data.rows import Rows, check_rows
 from ..data.schema import Schema
@@ -238,6 +239,54 @@ class SufficientStatistics(MomentViews, SaveStatistics):
                 "no batches: at least one is needed to know the number of features."
             )
         return replace(total.total(), n_clients=1)
+
+    @classmethod
+    def from_arrow(
+        cls,
+        stream: Any,
+        target: str | Sequence[str],
+        features: Sequence[str] | None = None,
+        feature_map: FeatureMap | None = None,
+        **options: Any,
+    ) -> SufficientStatistics:
+        """Return the statistics of an Arrow stream, read once, without a second copy.
+
+        Parameters
+        ----------
+        stream : object with ``__arrow_c_stream__``
+            A relation of DuckDB, a frame of pandas or Polars, a table or reader of
+            pyarrow; or a LazyFrame of Polars, or a dataset of pyarrow.
+        target : str or sequence of str
+            Column, or columns, of the target.
+        features : sequence of str, optional
+            Columns of the features; by default all others.
+        feature_map : FeatureMap, optional
+            Map of the features.
+        **options
+            `sample_weight` and `counts` are names of columns; a row with a count of 3
+            is three rows. ``compress=True`` lets the engine count equal rows first,
+            which is faster where columns have few values. ``nulls="drop"`` leaves out
+            rows with nulls or NaN, and logs how many; the default "error" refuses
+            them.
+
+        Raises
+        ------
+        DataError
+            If a column has nulls, text, categories, dates, or whole numbers of 2**53 or
+            more; it names columns, how many, and what to do.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from fedridge_flwr import SufficientStatistics
+        >>> table = pa.table({"age": [41, 36, 50], "days": [3.5, 2.0, 4.0]})
+        >>> SufficientStatistics.from_arrow(table, target="days").feature_names
+        ('age',)
+        """
+        from .row_stream import RowStream
+
+        batches = ArrowBatches(stream, target, features, **options)
+        return RowStream(batches).statistics(feature_map=feature_map)[0]
 
     # ---- the law --------------------------------------------------------------
 

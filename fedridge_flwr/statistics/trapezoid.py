@@ -24,8 +24,8 @@ from ..linalg.pivoted import (
     trapezoid_length,
     trapezoid_places,
 )
+from .dense_rows import centred, dense_rows
 from .float32 import ROUNDING
-from .moments import centred, dense_rows
 from .sufficient import SufficientStatistics
 from .validity import (
     check_count,
@@ -231,7 +231,7 @@ def check_width(schema: Schema) -> int:
     width = check_sizes(schema.n_features, schema.n_targets)
     if width > WIDEST:
         raise StatisticsError(
-            f"a factor of {width} columns, where {WIDEST} are read at most: a few "
+            f"a factor of {width} columns, but at most {WIDEST} are accepted: a few "
             "numbers would become gigabytes. Send full statistics."
         )
     return width

@@ -20,7 +20,8 @@ from ..features import FeatureMap, map_rows
 from ..linalg.orthogonal import triangular_factor
 from ..linalg.packed import upper_triangle
 from ..linalg.pivoted import check_height, packed_factor, trapezoid_places
-from .moments import RunningSum, centred, check_mergeable, dense_rows, two_sum
+from .dense_rows import centred, dense_rows
+from .moments import RunningSum, check_mergeable, two_sum
 from .sufficient import SufficientStatistics
 from .trapezoid import check_width
 from .validity import check_count, check_diagonal, check_weight
@@ -41,9 +42,9 @@ class TriangularStatistics(HasSchema):
         from_data(rows A) + from_data(rows B) == from_data(rows A and B)
 
     Factors are merged by a QR of both, and of ``sqrt(v w / (v + w))`` times the
-    difference of the means, for weights v and w. There is no way back: ``a + b - b`` is
-    an error. They take as many bytes as `SufficientStatistics`, and several times as
-    long to compute and to merge.
+    difference of the means, for weights v and w. Factors cannot be subtracted: ``a + b
+    - b`` is an error. They take as many bytes as `SufficientStatistics`, and several
+    times as long to compute and to merge.
 
     Make them with `from_data`; ``sum([...])`` adds up any number. `solve`,
     `solve_path`, `select_alpha` and `infer` take them as they are; everything else

@@ -31,10 +31,12 @@ def check_weight(count: int, weight: float, *, moments: bool) -> None:
             f"a total weight of {weight:g} would overflow in the sum."
         )
     if count == 0 and (weight or moments):
-        raise StatisticsError("there are no rows, yet weight, means or co-moments.")
+        raise StatisticsError(
+            "there are no rows, but weight, means or co-moments are not zero."
+        )
     if weight == 0 and moments:
         raise StatisticsError(
-            "the total weight is zero, yet there are co-moments or means."
+            "the total weight is zero, but means or co-moments are not."
         )
 
 
@@ -86,7 +88,7 @@ def check_moments(
     if failed or not np.isfinite(np.diagonal(factor)).all():
         raise StatisticsError(
             "the second moments are not positive semi-definite (as if a correlation "
-            "were above 1): no rows have them."
+            "were above 1): no rows can have them."
         )
     if most < diagonal.size:
         check_rank(triangle, slack, factor, most)
@@ -133,7 +135,7 @@ def _directions_are_flat(slack: Array, factor: Array, most: int) -> bool:
     last = np.eye(slack.size, slack.size - most, -most)
     V = dtrtrs(factor, last, lower=1, trans=1)[0]
     gap = (V.T * slack) @ V - last[most:]
-    return bool(np.linalg.norm(gap) <= 1.0 - 1.0 / (slack.size + 1))
+    return bool(np.vdot(gap, gap) <= (1.0 - 1.0 / (slack.size + 1)) ** 2)
 
 
 def check_factor_rank(
@@ -168,7 +170,7 @@ def _refuse_next_eigenvalue(matrix: Array, most: int, n_columns: int) -> None:
     (next_one,) = eigvalsh(matrix, subset_by_index=(place, place), check_finite=False)
     if not next_one <= n_columns:
         raise StatisticsError(
-            f"second moments of {n_columns} columns that take more rows than there are."
+            f"the second moments of {n_columns} columns need more rows than there are."
         )
 
 

@@ -87,9 +87,12 @@ def style(method: Method) -> dict[str, Any]:
     if method.name == "Clipped DP-FedAvg":
         look |= {"marker": "s", "ms": 6}
     if method.trust == "server":
-        look |= {"color": "#56B4E9"}
+        one_shot = method.name == "Private One-Shot"
+        look |= {"color": "#56B4E9"} if one_shot else {"ls": ":", "mfc": "white"}
     if method.trust == "secagg":
         look |= {"color": "#999999", "marker": "P", "ms": 7}
+    if method.estimator == "auto":
+        look |= {"color": "#000000", "marker": "o", "ms": 5}
     if method.estimator == "ridge_floor":
         look |= {"color": "#E69F00", "marker": "v", "ms": 6}
     if method.tuned:

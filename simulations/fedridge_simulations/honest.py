@@ -10,11 +10,21 @@ from .method import CLIPPED_FEDAVG, Method
 from .problem import Array, Problem, pooled_rows
 from .settings import Settings
 
-__all__ = ["REFINEMENTS", "SMALL_EPSILON", "SMALL_FEATURES", "X_NORM", "Y_BOUND"]
+__all__ = [
+    "CORRELATED",
+    "DRAWS",
+    "FEDAVG_DRAWS",
+    "REFINEMENTS",
+    "SMALL_EPSILON",
+    "SMALL_FEATURES",
+    "X_NORM",
+    "Y_BOUND",
+]
 __all__ += [
     "SMALL_TRUST",
     "SMALL_Y_BOUND",
     "clipped_fedavg",
+    "correlated_methods",
     "gram_noise_sd",
     "honest_cells",
 ]
@@ -24,7 +34,18 @@ X_NORM = 1.1
 """Public bound on the length of a row, over sqrt(features)."""
 
 Y_BOUND = 3.0
-REFINEMENTS = (3, 20)
+REFINEMENTS = {3: 1, 20: 5}
+"""Rounds of refinement, and groups of clients that are asked in turn in a round."""
+
+FEDAVG_DRAWS = 30
+"""Draws of the noise of DP-FedAvg in each trial."""
+
+DRAWS = 5
+"""Draws of the noise of refinement in each trial, below epsilon 1."""
+
+CORRELATED = {"spectrum": 1.0, "rotated": True}
+"""The problem with features of variance 1/i, turned so that all are correlated."""
+
 SMALL_FEATURES = (5, 10, 20)
 SMALL_EPSILON = 1.0
 SMALL_Y_BOUND = 2.0
@@ -65,19 +86,25 @@ def small_release(settings: Settings, features: int, trust: str = "local") -> Me
     )
 
 
-def refinement(settings: Settings, epsilon: float, rounds: int) -> Method:
+def refinement(
+    settings: Settings, epsilon: float, rounds: int, trust: str = "local"
+) -> Method:
     """Return residual refinement: the same epsilon, spread over some rounds."""
     return Method(
         "Refinement",
         rounds=rounds,
         epsilon=epsilon,
         delta=settings.one("delta"),
-        trust="local",
+        trust=trust,
+        waves=REFINEMENTS[rounds] if trust == "local" else 1,
+        draws=DRAWS if epsilon < 1 and rounds > 3 and trust == "local" else 1,
         **_bounds(settings.one("features")),
     )
 
 
-def clipped_fedavg(settings: Settings, epsilon: float) -> Method:
+def clipped_fedavg(
+    settings: Settings, epsilon: float, trust: str = "local", draws: int = FEDAVG_DRAWS
+) -> Method:
     """Return DP-FedAvg with clipped records and exact accounting, tuned."""
     return Method(
         CLIPPED_FEDAVG,
@@ -85,7 +112,8 @@ def clipped_fedavg(settings: Settings, epsilon: float) -> Method:
         local_epochs=1,
         epsilon=epsilon,
         delta=settings.one("delta"),
-        trust="local",
+        trust=trust,
+        draws=draws,
     )
 
 
@@ -94,24 +122,36 @@ def methods(settings: Settings, epsilon: float) -> list[Method]:
     return [
         *(
             release(settings, epsilon, estimator)
-            for estimator in ("noise_aware", "ridge_floor", "plain")
+            for estimator in ("noise_aware", "ridge_floor", "plain", "auto")
         ),
         *(refinement(settings, epsilon, rounds) for rounds in REFINEMENTS),
         clipped_fedavg(settings, epsilon),
         release(settings, epsilon, trust="server"),
         release(settings, epsilon, trust="secagg"),
+        refinement(settings, epsilon, max(REFINEMENTS), "server"),
+        clipped_fedavg(settings, epsilon, "server"),
     ]
+
+
+def correlated_methods(settings: Settings, epsilon: float) -> list[Method]:
+    """Return those that are compared on correlated features."""
+    last = refinement(settings, epsilon, max(REFINEMENTS))
+    return [last, clipped_fedavg(settings, epsilon)]
 
 
 def honest_cells(settings: Settings) -> list[Cell]:
     """Return the cells: every method at every epsilon, then the small problems."""
     cells = []
     for trial in range(settings.private_trials):
-        problem = settings.problem(trial)
+        problem = settings.private_problem(trial)
+        correlated = settings.private_problem(trial, **CORRELATED)
         for epsilon in settings.epsilon:
             cells += [Cell(problem, method) for method in methods(settings, epsilon)]
+        for epsilon in settings.epsilon:
+            among = correlated_methods(settings, epsilon)
+            cells += [Cell(correlated, method) for method in among]
         for features in SMALL_FEATURES:
-            small = settings.problem(trial, features=features)
+            small = settings.private_problem(trial, features=features)
             cells += [
                 Cell(small, small_release(settings, features, trust))
                 for trust in SMALL_TRUST

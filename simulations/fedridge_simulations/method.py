@@ -19,6 +19,7 @@ _ESTIMATORS = {
     "noise_aware": "noise-aware",
     "ridge_floor": "ridge floor",
     "plain": "plain solve",
+    "auto": "chosen beforehand",
 }
 
 
@@ -55,6 +56,10 @@ class Method:
     tol : float
         Estimated error at which FedRidge's modes of several rounds stop; `rounds` is
         then their limit.
+    waves : int
+        Groups of clients that refinement asks one after another in a round.
+    draws : int
+        Runs of the cell, each with noise of its own: the error is their mean.
     clip, tail
         Bound on the gradient of a record, and whether the models of the last half of
         the rounds are averaged; with `learning_rate` set by tuning, not by the cell.
@@ -83,6 +88,8 @@ class Method:
     tail: bool = False
     tol: float = 0.0
     features: str = ""
+    waves: int = 1
+    draws: int = 1
 
     @property
     def private(self) -> bool:
@@ -109,11 +116,13 @@ class Method:
     @property
     def label(self) -> str:
         """Name for tables and legends, without rounds and swept settings."""
-        if self.name == "Refinement":
-            return f"Refinement, {self.rounds} rounds"
-        if self.name == CLIPPED_FEDAVG:
-            return f"DP-FedAvg-{self.rounds}, clipped"
         details = []
+        name = self.name
+        if name == "Refinement":
+            waves = f" x {self.waves} waves" if self.waves > 1 else ""
+            name = f"Refinement, {self.rounds} rounds{waves}"
+        if name == CLIPPED_FEDAVG:
+            name = f"DP-FedAvg-{self.rounds}, clipped"
         if self.features:
             details.append(self.features)
         if self.estimator:
@@ -130,13 +139,13 @@ class Method:
             details.append("σ/n")
         elif self.penalty == UNSCALED:
             details.append("σ unscaled")
-        return f"{self.name} ({', '.join(details)})" if details else self.name
+        return f"{name} ({', '.join(details)})" if details else name
 
 
 _TRUSTED = {"server": "trusted server", "secagg": "secure sum"}
 _LATER = (
     *("trust", "estimator", "x_norm_bound", "y_bound", "clip", "tail"),
-    *("tol", "features"),
+    *("tol", "features", "waves", "draws"),
 )
 
 ONE_SHOT = Method("One-Shot")

@@ -14,7 +14,8 @@ from .clipped_descent import clipped_sum, step_noise_sd
 from .method import Method
 from .problem import Array, Problem, pooled_rows
 
-__all__ = ["CLIPS", "STEPS", "TUNING_SEEDS", "Choice", "tail_rounds", "tuned_choice"]
+__all__ = ["CLIPS", "STEPS", "TUNING_SEEDS", "Choice", "drawn_errors", "tail_rounds"]
+__all__ += ["tuned_choice"]
 
 CLIPS = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0)
 """Clips that are tried, over sqrt(features), about the length of a row."""
@@ -64,17 +65,18 @@ def tuned_choice(problem: Problem, method: Method) -> Choice:
     They are the same for all trials of a problem. The choice sees test rows of the
     tuning trials and costs no privacy: nobody could tune like that in practice.
     """
-    return _tuned(replace(problem, seed=0), method.epsilon, method.delta, method.rounds)
+    return _tuned(replace(problem, seed=0), replace(method, draws=1))
 
 
 @lru_cache(maxsize=64)
-def _tuned(problem: Problem, epsilon: float, delta: float, rounds: int) -> Choice:
+def _tuned(problem: Problem, method: Method) -> Choice:
     root = math.sqrt(problem.features)
     grid = list(itertools.product([round(c * root, 6) for c in CLIPS], STEPS))
     clips, steps = np.array(grid).T
     errors = np.mean(
         [
-            _errors(replace(problem, seed=seed), epsilon, delta, rounds, clips, steps)
+            # All settings of a trial have the same noise.
+            _errors(replace(problem, seed=seed), method, clips, steps, [seed, 5], 1)
             for seed in TUNING_SEEDS
         ],
         axis=0,
@@ -84,27 +86,44 @@ def _tuned(problem: Problem, epsilon: float, delta: float, rounds: int) -> Choic
     return Choice(clip, step, bool(tail), float(errors[tail, best]))
 
 
+def drawn_errors(problem: Problem, method: Method) -> list[float]:
+    """Return the test errors of as many runs of a tuned method as it has draws.
+
+    By the same rounds as those that tune, each run with noise of its own, which has no
+    seed; nothing is sent.
+    """
+    clips = np.full(method.draws, method.clip)
+    steps = np.full(method.draws, method.learning_rate)
+    errors = _errors(problem, method, clips, steps, None, method.draws)
+    return [float(error) for error in errors[int(method.tail)]]
+
+
 def _errors(
     problem: Problem,
-    epsilon: float,
-    delta: float,
-    rounds: int,
+    method: Method,
     clips: Array,
     steps: Array,
+    seed: list[int] | None,
+    noises: int,
 ) -> Array:
     """Return test errors, (last model, mean of the tail) for every clip and step.
 
-    The rounds of all settings at once, with the same noise. All clients have equally
-    many rows, so the mean of their models is one step on the rows of all.
+    The rounds of all settings at once, all with the same noise or each with its own.
+    All clients have equally many rows, so the mean of their models is one step on the
+    rows of all.
     """
-    rows, rng = pooled_rows(problem), np.random.default_rng([problem.seed, 5])
-    each = np.array([step_noise_sd(epsilon, delta, clip, rounds) for clip in clips])
-    noise_sd = each * math.sqrt(len(problem.participants))
+    rng, size = np.random.default_rng(seed), (problem.features, noises)
+    rows, rounds = pooled_rows(problem), method.rounds
+    # A trusted server adds once what else every client adds.
+    clients = 1 if method.trust == "server" else len(problem.participants)
+    budget = method.epsilon, method.delta
+    noise_sd = np.array([step_noise_sd(*budget, clip, rounds) for clip in clips])
+    noise_sd *= math.sqrt(clients)
     coefs = np.zeros((problem.features, len(clips)))
     tail = np.zeros_like(coefs)
     for server_round in range(1, rounds + 1):
         slopes = clipped_sum(rows.X, rows.y, coefs, clips)
-        slopes += rng.normal(size=(problem.features, 1)) * noise_sd
+        slopes += rng.normal(size=size) * noise_sd
         coefs -= steps * slopes / len(rows.X)
         if server_round in tail_rounds(rounds):
             tail += coefs / len(tail_rounds(rounds))

@@ -104,10 +104,11 @@ class Results:
         """Return the outcomes that are there, by trial."""
         s = self.settings
         trials = s.iterative_trials if method.penalty else s.trials
+        problem = s.problem
         if method.private:
-            trials = s.private_trials
+            trials, problem = s.private_trials, s.private_problem
         found = {
-            trial: self._store.find(Cell(s.problem(trial, **axis), method))
+            trial: self._store.find(Cell(problem(trial, **axis), method))
             for trial in range(trials)
         }
         return {trial: o for trial, o in found.items() if o is not None}

@@ -23,7 +23,7 @@ from .cohort import TIMEOUT, Cohort, Federation, quiet
 from .honest import gram_noise_sd, levels
 from .method import CLIPPED_FEDAVG
 from .paper_privacy import plain_solution
-from .private_tuning import tail_rounds, tuned_choice
+from .private_tuning import drawn_errors, tail_rounds, tuned_choice
 from .problem import Array, Problem, centralized, pooled_rows
 from .several_rounds import WatchedFedRidge
 from .stock import stock_strategy
@@ -42,10 +42,24 @@ def run_cell(cell: Cell, federation: Federation) -> Outcome:
         cell, chosen = _tuned(cell)
         # Rows and oracle are made before the clock starts.
         CoefficientTrace(cell, None)
-        outcome = _OWN.get(name, _stock)(cell, federation.cohort(cell))
+        outcome = _drawn(cell, federation)
     outcome.facts |= chosen
     if cell.method.private:
         outcome.facts |= levels(cell.problem, centralized(cell.problem))
+    return outcome
+
+
+def _drawn(cell: Cell, federation: Federation) -> Outcome:
+    """Run a cell as often as its method says; the error is the mean."""
+    method, run = cell.method, _OWN.get(cell.method.name, _stock)
+    if method.draws == 1:
+        return run(cell, federation.cohort(cell))
+    if method.name == CLIPPED_FEDAVG:
+        errors, outcome = drawn_errors(cell.problem, method), Outcome(0.0, 0.0, 0.0)
+    else:
+        runs = [run(cell, federation.cohort(cell)) for _ in range(method.draws)]
+        errors, outcome = [each.test_mse for each in runs], runs[0]
+    outcome.test_mse, outcome.facts["draws"] = float(np.mean(errors)), errors
     return outcome
 
 
@@ -164,6 +178,12 @@ def _privacy(cell: Cell) -> DifferentialPrivacy:
     method = cell.method
     # The plain solution is not part of the package: it is computed from the statistics.
     default = method.estimator in ("", "plain")
+    problem = cell.problem
+    sizes = {
+        "n_features": problem.features,
+        "n_rows": problem.training_rows,
+        "n_clients": len(problem.participants),
+    }
     return DifferentialPrivacy(
         method.epsilon,
         method.delta,
@@ -172,7 +192,9 @@ def _privacy(cell: Cell) -> DifferentialPrivacy:
         trust=method.trust,
         min_clients=cell.problem.clients if method.trust == "secagg" else 1,
         rounds=method.rounds,
+        waves=method.waves,
         estimator="noise_aware" if default else method.estimator,
+        expected=sizes if method.estimator == "auto" else None,
     )
 
 

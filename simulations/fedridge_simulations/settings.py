@@ -23,6 +23,9 @@ __all__ = [
     "override",
 ]
 
+_HELD_OUT = 200
+"""Seed of the first trial of private methods: refinement was tuned on seeds below."""
+
 SIZES = ("paper", "quick", "toy")
 _PENALTIES = {"scaled": SCALED, "unscaled": UNSCALED}
 _TRIALS = ("trials", "iterative_trials", "private_trials", "beyond_trials")
@@ -102,6 +105,10 @@ class Settings:
         problem = Problem(seed=self.seed + trial, **values)
         _check_problem(problem)
         return problem
+
+    def private_problem(self, trial: int, **axis: Any) -> Problem:
+        """Return the problem of one trial of private methods."""
+        return self.problem(_HELD_OUT + trial, **axis)
 
     def iterative(self, name: str, penalty: str, rounds: int, **other: Any) -> Method:
         """Return one of Flower's strategies with these settings of local training."""

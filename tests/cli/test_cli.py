@@ -251,9 +251,9 @@ def test_target_features_and_a_client_column(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["fit", "{sites}"], "formula: give one, or else a target"),
+        (["fit", "{sites}"], "give a formula or a target"),
         (["fit", "{sites}", "-f", "bp ~ scale(age)"], "each site's own rows"),
-        (["fit", "{sites}", "-f", "bp ~ height"], "no table fits the formula"),
+        (["fit", "{sites}", "-f", "bp ~ height"], "no table matches the formula"),
         (["fit", "nowhere", "-f", "bp ~ age"], "nowhere"),
         (["fit", "{sites}", "-f", "bp ~ age", "--alphas", "a,b"], "alphas must be"),
         (["fit", "{sites}", "-f", "bp ~ age", "--missing", "guess"], "missing must be"),
@@ -332,7 +332,7 @@ def test_a_prediction_that_fails_names_the_line_and_leaves_files_alone(
     assert out.read_text(encoding="utf-8") == "of yesterday"
     code, _, err = run(capsys, "predict", model, new, "-o", new)
     assert code == 2
-    assert "new.csv is the table that is read" in err
+    assert "new.csv is the input table" in err
     assert not list(tmp_path.glob("*.part"))
 
 

@@ -113,7 +113,7 @@ CASES = [
     Spoiled(
         "one name twice",
         text("age,bmi,age\n41,23.5,41\n"),
-        error="column 2 ('age') occurs before",
+        error="column 2 ('age') is already used",
     ),
     Spoiled(
         "a column of row names without a name",
@@ -216,14 +216,14 @@ CASES = [
         "decimal commas here, decimal points there",
         text("age;bmi\n41;23,5\n36;23.5\n"),
         ask="bmi",
-        error='Give decimal = ","',
+        error='Set decimal = ","',
         value="23,5",
     ),
     Spoiled(
         "1,234: thousands or a decimal comma?",
         text("age;cost\n41;1,234\n36;2,500\n"),
         ask="cost",
-        error='Give decimal = ","',
+        error='Set decimal = ","',
         value="1,234",
     ),
     Spoiled(
@@ -409,7 +409,7 @@ CASES = [
     Spoiled("xz", lzma.compress(text(PLAIN)), ALL, file="site.csv.xz"),
     Spoiled("bzip2", bz2.compress(text(PLAIN)), ALL, file="site.csv.bz2"),
     Spoiled("Zstandard", zstandard(text(PLAIN)), ALL, file="site.csv.zst"),
-    Spoiled("gzip that is not named so", gzip.compress(text(PLAIN)), ALL),
+    Spoiled("gzip without its suffix", gzip.compress(text(PLAIN)), ALL),
     Spoiled(
         "half of a gzip file",
         gzip.compress(text(PLAIN * 99))[:60],

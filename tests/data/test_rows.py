@@ -15,7 +15,8 @@ from scipy import sparse
 
 from fedridge_flwr import DataError, SufficientStatistics
 from fedridge_flwr.data import rows
-from fedridge_flwr.data.rows import as_numbers, check_rows, finite_block
+from fedridge_flwr.data.record_numbers import as_numbers
+from fedridge_flwr.data.rows import check_rows, finite_block
 from fedridge_flwr.errors import column_labels
 
 from_data = SufficientStatistics.from_data

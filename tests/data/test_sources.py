@@ -271,7 +271,7 @@ def test_latin_1_after_the_part_that_is_looked_at(tmp_path) -> None:
 
 def test_decimal_commas_after_the_part_that_is_looked_at_are_refused(tmp_path) -> None:
     path = write(tmp_path, "a;b\n" + "1;2\n" * 100_000 + "1,5;2\n")
-    with pytest.raises(DataError, match=r'line 100002\).*Give decimal = ","'):
+    with pytest.raises(DataError, match=r'line 100002\).*Set decimal = ","'):
         numbers(TableFile(path), "a")
     assert numbers(TableFile(path, TableOptions(decimal=",")), "a")[-1] == 1.5
     path = write(tmp_path, "a;b\n" + "1,5;2\n" * 100_000 + "1.5;2\n")
@@ -327,7 +327,7 @@ def test_options_in_a_file(tmp_path) -> None:
 
 def test_an_ambiguous_delimiter_is_refused(tmp_path) -> None:
     path = write(tmp_path, "a,b;c,d\n1,2;3,4\n")
-    with pytest.raises(DataError, match="Give the option delimiter"):
+    with pytest.raises(DataError, match="Set the option delimiter"):
         TableFile(path)
     assert TableFile(path, TableOptions(delimiter=";")).names == ("a,b", "c,d")
 

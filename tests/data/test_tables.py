@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from fedridge_flwr import DataError, SufficientStatistics
-from fedridge_flwr.data.rows import as_numbers, check_rows
+from fedridge_flwr.data.record_numbers import as_numbers
+from fedridge_flwr.data.rows import check_rows
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
@@ -111,9 +112,9 @@ def test_labels_that_are_no_text_are_names_and_positions_are_not():
 
 @pytest.mark.parametrize("labels", [["a", "a"], ["1", 1]])
 def test_a_name_that_occurs_twice_is_refused(labels):
-    with pytest.raises(DataError, match=r"the name of column 1 .* occurs before"):
+    with pytest.raises(DataError, match=r"the name of column 1 .* is already used"):
         check_rows(pd.DataFrame(np.ones((3, 2)), columns=labels), Y)
-    with pytest.raises(DataError, match="occurs before"):
+    with pytest.raises(DataError, match="is already used"):
         check_rows(pa.table([pa.array(Y), pa.array(Y)], names=["a", "a"]), Y)
 
 

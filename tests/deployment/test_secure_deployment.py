@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from deployed import Deployed, assert_pooled, wait_until
 
+from fedridge_flwr.federation.requests import SECURE_TASKS
+
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
 SITES = 4
@@ -22,6 +24,7 @@ require_secure_sums = true
 min_sites = 3
 identity = "key.pem"
 roster = "roster.pem"
+state = "state"
 """
 
 
@@ -35,7 +38,7 @@ def write_policies(folder: Path) -> list[Path]:
     policies = []
     for k, key in enumerate(keys):
         own = folder / f"keys-{k}"
-        own.mkdir()
+        (own / "state").mkdir(parents=True)
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (own / "key.pem").write_bytes(private)
         (own / "roster.pem").write_bytes(roster)
@@ -76,3 +79,6 @@ def test_one_site_is_killed_between_two_exchanges(
     assert set(report["failures"]) == deployed.ids("site-3")
     assert set(report["participants"]) == deployed.ids(*names[:3])
     assert "secure sum" in report["mode"]
+    for k, policy in enumerate(policies):
+        marked = {file.name.rsplit("-", 2)[0] for file in policy.parent.glob("state/*")}
+        assert marked == set(SECURE_TASKS[: 2 if k == 3 else 5])

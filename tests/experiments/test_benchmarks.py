@@ -18,11 +18,13 @@ from fedridge_benchmarks.ledgers import ledger_files
 from fedridge_benchmarks.machine import facts
 from fedridge_benchmarks.measure import Ratio, race
 from fedridge_benchmarks.problem import client_rows, pooled_rows
+from fedridge_benchmarks.replies import many, replies
 from fedridge_benchmarks.report import Results, table
 from fedridge_benchmarks.scaling import Costs, costs_of
 from fedridge_benchmarks.server_app import app as server_app
 from fedridge_benchmarks.simulated import Simulator
 from fedridge_benchmarks.solvers import CASES, solvers
+from fedridge_benchmarks.wide import by_products, one_shot, write_answer
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "benchmarks" / "results"
@@ -80,6 +82,20 @@ def test_fixed_point_is_raced_with_the_bare_product():
     found = kernels.fixed_point(9, 4)
     assert [ratio.limit for ratio in found] == [40.0, 40.0, 100.0]
     assert all("X.T @ X, 9 x 4" in ratio.what for ratio in found)
+
+
+def test_answers_and_contributions_are_raced_with_all_of_them_in():
+    found = [*replies(clients=4, features=5), *many(number=600, features=3)]
+    assert [ratio.limit for ratio in found] == [6.0, 8.0, 100.0]
+
+
+def test_wide_fits_are_those_of_the_pooled_rows(tmp_path):
+    for client in range(5):
+        write_answer(str(tmp_path), client, 60)
+    shot = one_shot(str(tmp_path), 60)
+    assert shot["apart"] < 1e-12
+    assert shot["held"] <= shot["peak"]
+    assert by_products(60)["apart"] < 1e-8
 
 
 def test_solvers_are_raced_on_systems_of_the_condition_they_name(monkeypatch):

@@ -109,10 +109,15 @@ def test_every_size_of_every_experiment_has_cells(size: str) -> None:
 def test_the_papers_settings_are_the_papers() -> None:
     for _, _, cells in choose({"experiment": "baselines, convergence, privacy"}):
         for cell in cells:
-            # Private One-Shot is shown with few features too.
-            features = cell.problem.features if cell.method.private else 100
+            # Private methods are shown with few features and correlated ones too.
+            private, given = cell.method.private, vars(cell.problem)
+            others = ("features", "spectrum", "rotated") if private else ()
             assert replace(cell.problem, seed=0) == Problem(
-                clients=20, rows=500, features=features, gamma=0.5, alpha=0.01
+                **{
+                    **{"clients": 20, "rows": 500, "features": 100},
+                    **{"gamma": 0.5, "alpha": 0.01},
+                    **{name: given[name] for name in others},
+                }
             )
     _, settings, _ = choose({"experiment": "scalability"})[0]
     assert settings.clients == (10, 20, 50, 100, 200, 500)

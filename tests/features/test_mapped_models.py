@@ -475,7 +475,7 @@ def test_a_solution_without_its_map_is_on_mapped_columns():
     assert relative_error(bare.predict(mapped), model.predict(X)) < 1e-13
     with pytest.raises(DataError, match="with_feature_map"):
         bare.predict(X)
-    with pytest.raises(FedRidgeError, match="has a feature map already"):
+    with pytest.raises(FedRidgeError, match="already has a feature map"):
         model.with_feature_map(FOURIER, D)
 
 

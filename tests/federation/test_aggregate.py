@@ -58,6 +58,59 @@ def test_nobody_gives_no_total():
     assert fold.participants == []
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.floats(-1e6, 1e6)), min_size=1),
+    st.sampled_from([1, 3, 256]),
+)
+def test_small_contributions_that_are_merged_together_are_those_of_all_rows(
+    sizes, at_once
+):
+    rng = np.random.default_rng(0)
+    rows = [rng.normal(size=(n, 3)) + shift for n, shift in sizes]
+    parts = [SufficientStatistics.from_data(Z[:, :2], Z[:, 2]) for Z in rows]
+    before = [each.to_array() for each in parts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedridge_flwr.statistics.moments._WAITING", at_once)
+        running = parts[0].start_total()
+        for each in parts[1:]:
+            running.add(each)
+        total = running.total()
+        packed = total.to_array()
+        running.add(parts[0])
+        running.total()
+    pooled = np.concatenate(rows)
+    expected = SufficientStatistics.from_data(pooled[:, :2], pooled[:, 2])
+    assert total.count == len(pooled)
+    scale = 1.0 + np.abs(expected.comoment).max()
+    np.testing.assert_allclose(total.comoment, expected.comoment, atol=1e-12 * scale)
+    np.testing.assert_allclose(total.means, expected.means, rtol=1e-13, atol=1e-13)
+    # What is added later changes neither the total nor the parts.
+    assert (packed == total.to_array()).all()
+    after = [each.to_array() for each in parts]
+    assert all((a == b).all() for a, b in zip(before, after, strict=True))
+
+
+def test_columns_in_common_are_no_reason_to_accept_everything():
+    """What is looked up for clients with the columns of the last one is no more."""
+    from fedridge_flwr.federation.class_agreement import ClassAggregate
+    from fedridge_flwr.federation.settings import FitSettings
+
+    X, labels = np.random.default_rng(0).normal(size=(6, 2)), ["a", "b", "c"]
+    Y = pd.DataFrame(np.eye(3)[[0, 1, 2, 0, 1, 2]] * 2 - 1, columns=labels)
+    honest = SufficientStatistics.from_data(X, Y)
+    liar = SufficientStatistics.from_data(X, Y * 1.5)
+    total = ClassAggregate(settings=FitSettings(classes="auto"))
+    for name, each in {"a": honest, "b": liar}.items():
+        total.add(name, replace(each, schema=honest.schema))
+    assert set(total.failures) == {"b"}, total.failures
+    first = part()
+    total = aggregate()
+    total.add("a", first)
+    total.add("b", replace(first, rounding=1e-7))
+    total.add("c", replace(first, total_weight=0.0))
+    assert set(total.failures) == {"b", "c"}
+
+
 @given(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=10))
 def test_clients_with_the_same_columns_are_summed_in_order(sizes):
     parts = [part(seed, n) for seed, n in enumerate(sizes)]

@@ -29,8 +29,9 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.local_table import RowOrigin
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.federation.disclosure import PRESETS, REQUESTS
+from fedridge_flwr.federation.disclosure import PRESETS
 from fedridge_flwr.federation.policy_file import VARIABLE, policies_in_force
+from fedridge_flwr.federation.request_names import REQUESTS
 from fedridge_flwr.federation.requests import (
     AskColumns,
     AskEvaluation,
@@ -205,7 +206,7 @@ def test_the_file_is_named_by_node_config_or_environment(
     assert policies_in_force({"policy": str(file)}) == (SitePolicy(20),)
     other = file.with_name("other.toml")
     other.write_text("min_rows = 1")
-    with pytest.raises(PolicyError, match="another"):
+    with pytest.raises(PolicyError, match="different site policies"):
         policies_in_force({"policy": str(other)})
 
 

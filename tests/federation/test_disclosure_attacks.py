@@ -149,7 +149,7 @@ def test_a_row_that_outweighs_all_others() -> None:
     secret = [AGE[SECRET], BMI[SECRET], STAY[SECRET]]
     np.testing.assert_allclose(attack_one_row(stats), secret, rtol=1e-6)
     guards = Guards(policies=(SitePolicy.preset(3),))
-    with pytest.raises(PolicyError, match="60 rows count as 1"):
+    with pytest.raises(PolicyError, match="60 rows count as only 1"):
         respond(AskStatistics(), lambda: (X, y, weight), guards)
     respond(AskStatistics(), lambda: (X, y, np.full(N, 0.1)), guards)
 

@@ -217,7 +217,7 @@ def test_one_site_has_a_fit_and_no_influence() -> None:
     (site,) = run.report.sites
     assert site.r2 is not None
     assert site.influence is None
-    assert run.report.comparison.not_known.endswith("one site only.")
+    assert run.report.comparison.not_known.endswith("only one site.")
     assert "sites:" not in str(run.report)
     assert run.report.comparison.not_known in report_page(run.model, run.report)
 

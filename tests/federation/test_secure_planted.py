@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import attack_flower_masks
 import numpy as np
 import pytest
 import test_secure_hostile as hostile
+import test_secure_lies as lies
 import test_secure_masks as masked
 import test_secure_sum as sums
 
@@ -19,6 +21,7 @@ from fedridge_flwr.federation import secure_fit, secure_respond
 from fedridge_flwr.federation.requests import Answer
 from fedridge_flwr.federation.secure_sum import client_steps, keys, masks, server_steps
 from fedridge_flwr.federation.secure_sum.terms import Terms
+from fedridge_flwr.flower import secure_memory
 
 # Tests through Flower are in a folder of their own.
 sys.path.append(str(Path(__file__).parents[1] / "flower"))
@@ -35,16 +38,61 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 def _reused_nonce(patch: Patch) -> None:
     """Both directions of a pair have one key, and the nonce is constant."""
 
-    def box_key(state: Any, private: Any, sender: int, receiver: int) -> bytes:
+    def pair_key(
+        state: Any, private: Any, sender: int, receiver: int, purpose: bytes
+    ) -> bytes:
         other = receiver if sender == state.place else sender
         public = state.neighbour(other).box
-        return keys.agree(private, public, b"box" + state.agreed.context)
+        return keys.agree(private, public, purpose + state.agreed.context)
 
-    patch.setattr(client_steps, "_box_key", box_key)
+    patch.setattr(client_steps, "_pair_key", pair_key)
 
 
-def _both_secrets(patch: Patch) -> None:
+def _any_list(patch: Patch) -> None:
     patch.setattr(client_steps, "_check_flags", _nothing)
+
+
+def _any_confirmation(patch: Patch) -> None:
+    """Each client believes the list that it alone was told: both secrets come out."""
+    patch.setattr(client_steps.hmac, "compare_digest", lambda one, other: True)
+
+
+def _confirmed_whatever_the_list(patch: Patch) -> None:
+    patch.setattr(client_steps, "_lists_hash", lambda present, delivered: bytes(32))
+
+
+def _boxes_not_confirmed(patch: Patch) -> None:
+    patch.setattr(client_steps, "_lists_hash", lambda present, delivered: delivered)
+
+
+def _any_neighbours(patch: Patch) -> None:
+    """The place of a client is looked up, and not whether it follows from the keys."""
+
+    def find(state: Any, terms: Any, neighbours: Any, others: Any) -> int:
+        own, near = client_steps._own_keys(state), [n.fingerprint for n in neighbours]
+        ring: list[bytes] = client_steps.in_order([*near, *others])[1]
+        return ring.index(own.fingerprint)
+
+    patch.setattr(client_steps, "_find", find)
+
+
+def _any_number_of_sums(patch: Patch) -> None:
+    patch.setattr(client_steps, "MOST_SUMS", 10**9)
+
+
+def _no_markers(patch: Patch) -> None:
+    patch.setattr(secure_memory, "mark_step", _nothing)
+
+
+def _refusals_cost_nothing(patch: Patch) -> None:
+    """What is remembered before a step is what was remembered before."""
+    honest = secure_respond.enter
+
+    def lenient(before: Any, stage: int, session: bytes) -> Any:
+        entered = honest(before, stage, session)
+        return entered if before is None or stage == 1 else before
+
+    patch.setattr(secure_respond, "enter", lenient)
 
 
 def _answered_twice(patch: Patch) -> None:
@@ -61,10 +109,12 @@ def _unchecked_schema(patch: Patch) -> None:
 
 
 def _second_sum(patch: Patch) -> None:
-    honest = client_steps.advertise
-    patch.setattr(
-        client_steps, "advertise", lambda before, *given: honest(None, *given)
-    )
+    honest = client_steps.enter
+
+    def forgetful(before: Any, stage: int, session: bytes) -> Any:
+        return honest(None if stage == 1 else before, stage, session)
+
+    patch.setattr(client_steps, "enter", forgetful)
 
 
 def _no_roster(patch: Patch) -> None:
@@ -76,10 +126,6 @@ def _signature_of_any_session(patch: Patch) -> None:
     check, sign = kind.is_signed_for, kind.signed
     patch.setattr(kind, "is_signed_for", lambda self, session: check(self, b""))
     patch.setattr(kind, "signed", lambda self, key, session: sign(self, key, b""))
-
-
-def _any_number_of_clients(patch: Patch) -> None:
-    patch.setattr(client_steps, "_check_number", _nothing)
 
 
 def _plain_answers(patch: Patch) -> None:
@@ -103,8 +149,8 @@ def _any_share(patch: Patch) -> None:
 def _count_in_clear(patch: Patch) -> None:
     honest = secure_respond._ANSWERS["secure-masked"]
 
-    def telling(request: Any, load: Any, guards: Any, guard: Any) -> Any:
-        state, answer = honest(request, load, guards, guard)
+    def telling(request: Any, load: Any, *rest: Any) -> Any:
+        state, answer = honest(request, load, *rest)
         rows = len(load()[0])
         return state, Answer(answer.kind, answer.arrays, rows, answer.schema)
 
@@ -130,12 +176,50 @@ def _unopened_boxes(patch: Patch) -> None:
     patch.setattr(client_steps, "_opened", lambda *given: bytes(client_steps.SHARES))
 
 
-OVERLAP = (b"\1\1\1\1\2", "each of 5 neighbours")
+def _in_a_folder(test: Callable[[Path], object]) -> None:
+    with TemporaryDirectory() as folder:
+        test(Path(folder))
+
+
 FOUND_BY: dict[str, tuple[Plant, Callable[[], object]]] = {
     "reused nonce": (_reused_nonce, hostile.test_a_key_encrypts_one_box),
-    "both secrets revealed": (
-        _both_secrets,
-        lambda: hostile.test_lists_that_overlap_are_incomplete_or_too_short(*OVERLAP),
+    "confirmations that can be sent back": (
+        _reused_nonce,
+        hostile.test_a_confirmation_is_of_two_clients_and_one_direction,
+    ),
+    "any list of those that delivered": (
+        _any_list,
+        hostile.test_the_least_number_is_counted_among_all_that_delivered,
+    ),
+    "any confirmation, both secrets revealed": (
+        _any_confirmation,
+        lambda: lies.tried(60, 1),
+    ),
+    "a confirmation of any list": (
+        _confirmed_whatever_the_list,
+        lambda: lies.test_lists_that_differ_in_one_client(9, None),
+    ),
+    "a confirmation of half of it": (
+        _boxes_not_confirmed,
+        hostile.test_nor_is_another_list_of_those_that_sent_boxes,
+    ),
+    "any neighbours": (
+        _any_neighbours,
+        hostile.test_neighbours_on_a_ring_are_those_that_follow_from_all_keys,
+    ),
+    "any number of sums": (
+        _any_number_of_sums,
+        hostile.test_no_more_than_three_sums_are_begun,
+    ),
+    "no markers on disk": (
+        _no_markers,
+        lambda: _in_a_folder(
+            lies.test_markers_on_disk_outlive_a_memory_that_is_put_back
+        ),
+    ),
+    "refusals that can be asked for again": (
+        _refusals_cost_nothing,
+        lies.test_a_low_threshold_or_another_number_gets_no_shares,
     ),
     "every step answered twice": (
         _answered_twice,
@@ -144,7 +228,7 @@ FOUND_BY: dict[str, tuple[Plant, Callable[[], object]]] = {
     "threshold 1": (
         _threshold_one,
         lambda: hostile.test_terms_under_which_somebody_could_be_told_apart(
-            {"threshold": 1}, "not more than half"
+            {"threshold": 1}, "at least 4"
         ),
     ),
     "unchecked schema": (
@@ -159,10 +243,6 @@ FOUND_BY: dict[str, tuple[Plant, Callable[[], object]]] = {
     "signatures of any session": (
         _signature_of_any_session,
         hostile.test_a_signature_is_of_one_session,
-    ),
-    "any number of clients at unmask": (
-        _any_number_of_clients,
-        hostile.test_the_least_number_counts_at_unmask,
     ),
     "plain answers after secure ones": (
         _plain_answers,

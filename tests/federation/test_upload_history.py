@@ -27,7 +27,7 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.local_table import RowOrigin
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.federation.disclosure import REQUESTS as ALL_REQUESTS
+from fedridge_flwr.federation.request_names import REQUESTS as ALL_REQUESTS
 from fedridge_flwr.federation.requests import (
     AskColumns,
     AskEvaluation,

@@ -242,7 +242,7 @@ def test_if_nobody_counts_alpha_cannot_be_chosen() -> None:
     for node in list(grid.handlers):
         lose(grid, node, None)
     strategy = FedRidge(alphas=ALPHAS, cv="clients", min_available_nodes=3)
-    with pytest.raises(NotEnoughClientsError, match="no client counted"):
+    with pytest.raises(NotEnoughClientsError, match="no client computed"):
         strategy.start(grid)
 
 

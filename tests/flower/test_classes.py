@@ -358,7 +358,7 @@ def test_labels_that_are_spelled_alike_are_remarked_on(weight):
     y[(group == 2) & (y == "fir")] = "Fir"
     run = run_fit(split(X, y, group), classes="auto", class_weight=weight)
     assert run.report.remarks == {
-        "2": "its class 'Fir' is 'fir' at other clients: are both meant?"
+        "2": "its class 'Fir' is 'fir' at other clients: are they the same class?"
     }
     assert run.model.classes_.tolist() == ["Fir", "ash", "elm", "fir", "oak"]
 

@@ -39,6 +39,7 @@ from fedridge_flwr import (
     RidgeModel,
     SecureSum,
     SitePolicy,
+    SufficientStatistics,
     ridge_client_app,
 )
 from fedridge_flwr.app.launch import LocalSuperLink
@@ -424,6 +425,75 @@ def test_rows_that_cannot_be_used_are_not_quoted(
     for name in COLUMNS:
         quoted = quoted.replace(name, "")
     assert sung(quoted) == []
+
+
+# ---- rows that come in batches, or not at all ----------------------------------------
+
+TARGET, WEIGHT = f"{WORD}-target", f"{WORD}-weight"
+
+
+def as_frame(k: int, **columns: Any) -> pd.DataFrame:
+    X, y, weight = rows(k)
+    return X.assign(**{TARGET: y, WEIGHT: weight}, **columns)
+
+
+def broken_off(k: int) -> Any:
+    yield rows(k)
+    raise ValueError(f"{WORD} {NUMBERS['X']}")
+
+
+GOOD: dict[str, Load] = {
+    "stream": lambda k: (as_frame(k), TARGET, WEIGHT),
+    "batches": lambda k: iter([rows(k), rows(k)]),
+    "statistics": lambda k: SufficientStatistics.from_data(*rows(k)),
+}
+BAD: dict[str, Load] = {
+    "nulls": lambda k: (as_frame(k).where(lambda f: f < 2.0), TARGET, WEIGHT),
+    "text": lambda k: (as_frame(k, **{COLUMNS[0]: WORD}), TARGET),
+    "dates": lambda k: (as_frame(k, **{COLUMNS[0]: pd.Timestamp(2020, 1, 1)}), TARGET),
+    "identifiers": lambda k: (as_frame(k, **{COLUMNS[0]: 2**60 + 7}), TARGET),
+    "no such target": lambda k: (as_frame(k), f"{WORD}-salary"),
+    "weight twice": lambda k: (as_frame(k), TARGET, TARGET),
+    "no stream": lambda k: ({WORD: 1}, TARGET),
+    "broken off": broken_off,
+    "no batch": lambda k: iter([{WORD: NUMBERS["X"]}]),
+    "text in a batch": lambda k: iter([with_text(*rows(k))]),
+    "few": lambda k: SufficientStatistics.from_data(rows(k)[0][1:2], rows(k)[1][1:2]),
+    "other columns": lambda k: SufficientStatistics.from_data(
+        rows(k)[0].rename(columns={COLUMNS[0]: f"{WORD}-else"}), *rows(k)[1:]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+@pytest.mark.parametrize("case", GOOD)
+def test_streams_and_statistics_tell_no_more_than_rows(
+    case: str, kind: Any, tmp_path: Path, capfd: Any
+) -> None:
+    with watching() as watch:
+        app = native(lambda context: GOOD[case](context.node_config["partition-id"]))
+        grid = WatchedGrid([app] * K, watch)
+        strategy = kind(min_available_nodes=K)
+        fit(strategy, grid)
+    assert strategy.report_.failures == {}
+    assert sung(watch.text("server") + watch.text("client")) == []
+    assert sung(grid.told()) == []
+    assert sung(left_behind(strategy, tmp_path)) == []
+    assert sung("".join(capfd.readouterr())) == []
+
+
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+@pytest.mark.parametrize("case", BAD)
+def test_nor_do_those_that_cannot_be_used(
+    case: str, kind: Any, tmp_path: Path, capfd: Any
+) -> None:
+    with watching() as watch:
+        odd = native(lambda _: BAD[case](0))
+        grid = WatchedGrid([odd, *[native(load_data)] * (K - 1)], watch)
+        strategy = kind(min_available_nodes=K)
+        fit(strategy, grid)
+    reason = check_refusal(strategy, grid, watch, tmp_path, capfd)
+    assert ("own log" in reason) == (case == "broken off")
 
 
 POLICIES = {

@@ -121,7 +121,7 @@ def test_an_offset_is_refused_where_there_is_no_family() -> None:
     ("offset", "reason"),
     [
         (np.zeros(3), "offset must be numbers of shape"),
-        (np.full(60, -np.inf), "logarithm of an exposure of zero"),
+        (np.full(60, -np.inf), "logarithm of a zero exposure"),
         (np.array(["a"] * 60), "offset must be numbers of shape"),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_policy_declines_coefficients_that_single_out_a_row() -> None:
 
     assert ask(0.1).kind == "working"
     # Only the row at 20 has any weight.
-    with pytest.raises(PolicyError, match="rows count as 1"):
+    with pytest.raises(PolicyError, match="rows count as only 1"):
         ask(50.0)
 
 

@@ -299,7 +299,7 @@ def test_a_product_is_for_as_many_columns_as_there_are():
         client.fit([], config)
     with pytest.raises(ProtocolError, match="does not support"):
         client.fit([], {wire.TASK_KEY: "secrets"})
-    with pytest.raises(ProtocolError, match="where auto ends"):
+    with pytest.raises(ProtocolError, match="up to which size"):
         client.fit([], {wire.TASK_KEY: "opening", "mode": "auto", "max-bytes": "8"})
 
 

@@ -35,6 +35,7 @@ from fedridge_flwr.regression.leave_client_out import HeldOut
 
 K, D = 6, 4
 BOUNDS = {"x_norm_bound": 4.0, "y_bound": 6.0}
+EXPECTED = {"n_features": 100, "n_rows": 8000, "n_clients": 20}
 
 
 def privacy(epsilon: float = 1.0, **options: Any) -> DifferentialPrivacy:
@@ -116,10 +117,11 @@ def test_the_report_says_what_is_promised_and_what_it_costs():
     assert report.neighboring == "add-or-remove-one"
     assert report.releases == 1
     assert report.noise_multiplier == pytest.approx(30.75, rel=1e-3)
-    sd = report.noise_multiplier * np.sqrt(2.0 * K)
+    sd = report.noise_multiplier * np.sqrt(K)
     length = BOUNDS["x_norm_bound"] * np.sqrt(1 + 1 / D)
-    assert report.deviations["gram"] == pytest.approx(sd * length**2, rel=1e-6)
-    assert report.deviations["moment"] == pytest.approx(sd * length * 6.0, rel=1e-6)
+    gram, moment = sd * length**2 / 0.35**0.5, sd * length * 6.0 / 0.65**0.5
+    assert report.deviations["gram"] == pytest.approx(gram, rel=1e-6)
+    assert report.deviations["moment"] == pytest.approx(moment, rel=1e-6)
     text = str(strategy.report_)
     for words in (
         "NOT USABLE",
@@ -142,6 +144,24 @@ def test_the_noise_of_all_clients_is_in_the_sum_and_once_with_a_trusted_server()
         fit(strategy, InProcessGrid.of_app(NATIVE, K))
         found[trust] = strategy.report_.privacy.deviations["gram"]
     assert found["local"] == pytest.approx(np.sqrt(K) * found["server"])
+
+
+@pytest.mark.parametrize("app", [NATIVE, NUMPY])
+def test_moments_alone_are_one_round(app):
+    """The question about residuals, once: enough where all features vary alike."""
+    asked = privacy(0.5, estimator="auto", expected=EXPECTED)
+    assert asked.estimator == "moments"
+    strategy = FedRidge(privacy=asked, min_available_nodes=K)
+    grid = InProcessGrid.of_app(app, K)
+    fit(strategy, grid)
+    assert len(grid.sent) == K
+    report = strategy.report_.privacy
+    assert (report.estimator, report.releases) == ("moments", 1)
+    assert set(report.deviations) == {"gram", "residual"}
+    with pytest.raises(PrivacyError, match="alpha cannot be chosen"):
+        FedRidge(privacy=asked, alphas="auto")
+    with pytest.raises(PrivacyError):
+        FedRidge(privacy=privacy(estimator="moments", trust="secagg"))
 
 
 def test_a_share_for_the_targets_gives_a_noisy_r2():
@@ -323,6 +343,7 @@ def test_a_request_that_is_badly_made_gets_no_answer():
     """Privacy fails closed: every setting must be there, known and valid."""
     good = dict(private_request().content["config"])
     broken = [{k: v for k, v in good.items() if k != gone} for gone in good]
+    broken = [each for each in broken if "privacy-rules" in each]  # rules of 0.1.0
     broken += [{**good, "privacy-epsilon": bad} for bad in (0.0, -1.0, "1", 1e400)]
     broken += [{**good, "privacy-delta": bad} for bad in (0.0, 1.0, 2.0)]
     broken += [{**good, "privacy-secret-door": 1.0}]
@@ -556,6 +577,7 @@ def test_wrong_bounds_are_told_in_the_clients_own_log(caplog):
     answer(app_of(*rows_of(0)), private_request(x_norm_bound=1e-3))
     assert "200 were shortened to x_norm_bound" in caplog.text
     assert "same unit" in caplog.text
+    assert "operator" not in caplog.text
     caplog.clear()
     answer(app_of(*rows_of(0)), private_request())
     assert "same unit" not in caplog.text

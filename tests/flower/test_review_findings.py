@@ -139,7 +139,7 @@ def test_without_losses_model_report_and_statistics_remain(kind: Any) -> None:
     else:
         for handler in list(grid.handlers):
             grid.handlers[handler] = _deaf_to_evaluation(grid.handlers[handler])
-        with pytest.raises(NotEnoughClientsError, match="no client counted"):
+        with pytest.raises(NotEnoughClientsError, match="no client computed"):
             strategy.start(grid=grid)
     assert strategy.statistics_.count == strategy.report_.n_rows == 30 * K
     assert strategy.model_.coef_.shape == (3,)

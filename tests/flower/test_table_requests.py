@@ -237,7 +237,7 @@ def test_a_table_that_does_not_fit_ends_a_strict_fit_and_is_named(
 
 def test_no_table_is_enough() -> None:
     frames = [frame.drop(columns="a") for frame in tables()]
-    with pytest.raises(FedRidgeError, match="no table fits the formula"):
+    with pytest.raises(FedRidgeError, match="no table matches the formula"):
         run(FedRidge(formula=FORMULA), frames)
 
 
@@ -311,7 +311,7 @@ def test_the_model_predicts_tables_and_remembers_its_coding(tmp_path: Path) -> N
     np.testing.assert_allclose(
         again.score(new, new["y"]), ridge.score(X, y), atol=1e-10
     )
-    with pytest.raises(FedRidgeError, match=r"3 row\(s\) miss a value"):
+    with pytest.raises(FedRidgeError, match=r"3 row\(s\) lack a value"):
         again.predict(frames[2])
 
 

@@ -100,7 +100,7 @@ def test_every_way_of_fitting_rearranges_and_evaluates(options):
 def test_behind_a_map_columns_are_rearranged_if_the_server_has_names():
     parts = [site(k, "cab" if k == 0 else "abc") for k in range(5)]
     without = fitted(parts, feature_map="polynomial 2")
-    assert "give the server feature_names=" in without.report_.failures["1000"]
+    assert "set feature_names= on the server" in without.report_.failures["1000"]
     assert without.report_.participants == ["1001", "1002", "1003", "1004"]
     found = fitted(parts, feature_map="polynomial 2", feature_names=list("abc"))
     same = fitted([site(k) for k in range(5)], feature_map="polynomial 2")
@@ -374,5 +374,5 @@ def test_positions_in_another_order_and_scikit_learn_without_names_are_minded():
     with pytest.raises(ValueError, match="numbered in another order"):
         model.predict(numbered[[2, 0, 1]])
     hashed = fitted([site(k) for k in range(3)]).model_
-    with pytest.warns(UserWarning, match="hashes of its column names only"):
+    with pytest.warns(UserWarning, match="only the hashes of its column names"):
         hashed.to_sklearn()

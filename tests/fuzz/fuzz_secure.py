@@ -25,11 +25,12 @@ from secure_grids import TASKS, integer_total, same_bits
 from fedridge_flwr import FedRidgeError, SecurePolicy, SecureSum, ridge_client_app
 from fedridge_flwr.federation.fit_run import FitRun
 from fedridge_flwr.federation.secure_fit import AdvertisedKeys
-from fedridge_flwr.federation.secure_sum.client_steps import ENTRY
+from fedridge_flwr.federation.secure_sum.client_steps import CONFIRMATION, ENTRY
 from fedridge_flwr.federation.secure_sum.server_steps import SecureSession
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.flower.protocol.answer_records import read_answer
 from fedridge_flwr.flower.protocol.request_records import (
+    open_request,
     request_content,
     request_parts,
 )
@@ -160,7 +161,7 @@ def _judge(task: str, found: Any, client: str) -> None:
             raise WrongAcceptError("keys that are none")
         return
     honest = stages()[task].session  # type: ignore[attr-defined]
-    session = SecureSession(honest.terms, honest.keys, honest.near)
+    session = SecureSession(honest.terms, honest.keys)
     session.entries = dict(honest.entries)
     session.delivered = list(honest.delivered)
     if task == TASKS[1]:
@@ -173,6 +174,11 @@ def _judge(task: str, found: Any, client: str) -> None:
         session.add_masked(client, found)
         if found.shape != session.terms.shape or found.dtype != np.uint64:
             raise WrongAcceptError("masked numbers of another form")
+    elif task == TASKS[3]:
+        session.add_confirmations(client, found)
+        rows = session.confirmed[client]
+        if rows.shape != (CLIENTS, CONFIRMATION) or rows.dtype != np.uint8:
+            raise WrongAcceptError("confirmations of another form")
     else:
         session.add_shares(client, found)
         for owner, shares in session._shares.items():
@@ -278,7 +284,9 @@ def _asked_in_vain(task: str, attack: Attack) -> Trial:
         if told.get("kind") != task:
             raise WrongAcceptError(f"answered {told.get('kind')!r}")
         if task == TASKS[3]:
-            _check_unmasked(stage.requests[str(client)], draft.fields, client)
+            _check_confirmed(stage.requests[str(client)], draft.fields)
+        if task == TASKS[4]:
+            _check_unmasked(stage.requests[str(client)], content)
         return None
 
     return quiet(trial)
@@ -300,12 +308,21 @@ def _request_records(draft: Draft) -> RecordDict:
     return RecordDict(found)
 
 
-def _check_unmasked(request: Any, fields: dict[str, Any], client: int) -> None:
-    """Refuse that masks are taken off with too few, or without the client itself."""
+def _check_confirmed(request: Any, fields: dict[str, Any]) -> None:
+    """Refuse that a list of too few is confirmed."""
     flags = fields.get("secure-delivered", request.delivered)
     good = len(flags) == CLIENTS and set(flags) <= {0, 1} and sum(flags) >= 4
     if not good:
-        raise WrongAcceptError(f"unmasked for {flags!r}")
+        raise WrongAcceptError(f"confirmed {flags!r}")
+
+
+def _check_unmasked(request: Any, content: RecordDict) -> None:
+    """Refuse that masks are taken off without enough confirmations."""
+    (given,) = (array.numpy() for array in open_request(content).arrays.values())
+    if given.shape != request.confirmations.shape:
+        raise WrongAcceptError("unmasked with confirmations of another form")
+    if (given == request.confirmations).all(axis=1).sum() < 4:
+        raise WrongAcceptError("unmasked without enough confirmations")
 
 
 def _cases(make: Callable[[str, str, Attack], Trial]) -> list[tuple[str, str, Trial]]:
@@ -328,7 +345,7 @@ def secure_cases() -> list[Case]:
     asked = []
     for task in TASKS:
         attacks = {"bytes of a field": _bytes_changed, **_NO_ARRAY}
-        if task in TASKS[1:3]:
+        if task in (*TASKS[1:3], TASKS[4]):
             attacks |= {"rows of the array": _rows_changed}
             attacks |= {name: SENT[name] for name in SENT if "header" in name}
             attacks |= {name: SENT[name] for name in ("bits flipped", "random numbers")}

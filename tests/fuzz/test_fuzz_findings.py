@@ -125,9 +125,9 @@ def test_float32_and_a_factor_are_held_against_the_rows_as_well() -> None:
 def test_no_weight_has_no_means() -> None:
     array = SufficientStatistics.from_data([[0.0], [0.0]], [0.0, 0.0]).to_array()
     array[:3] = 0.0, 3.0, 4.0
-    with pytest.raises(StatisticsError, match="total weight is zero, yet"):
+    with pytest.raises(StatisticsError, match="total weight is zero, but"):
         SufficientStatistics.from_array(array, 1, 1, count=2)
-    with pytest.raises(StatisticsError, match="no rows, yet"):
+    with pytest.raises(StatisticsError, match="no rows, but"):
         SufficientStatistics.from_array(array, 1, 1, count=0)
 
 
@@ -159,11 +159,11 @@ def test_an_opening_is_held_against_its_rows() -> None:
     rows = np.random.default_rng(1).normal(size=(5, 3))
     opened(rows, 5)
     opened(rows[:2], 2)
-    with pytest.raises(StatisticsError, match="one row, yet variances"):
+    with pytest.raises(StatisticsError, match="only one row, but its variances"):
         opened(rows, 1)
     with pytest.raises(StatisticsError, match="two rows have these variances"):
         opened(rows, 2)
-    with pytest.raises(StatisticsError, match="zero, yet"):
+    with pytest.raises(StatisticsError, match="zero, but"):
         opened(np.zeros((3, 3)), 3, _0=0.0, _1=2.0)
 
 
@@ -373,6 +373,6 @@ def test_a_wide_factor_of_few_rows_costs_no_wide_eigenvalues(
 
     monkeypatch.setattr(plausible, "eigvalsh", eigvalsh)
     monkeypatch.setattr(plausible, "dpstrf", None)
-    with pytest.raises(FedRidgeError, match="take more rows than there are"):
+    with pytest.raises(FedRidgeError, match="need more rows than there are"):
         decode(sent.kind, list(sent.arrays.values()), Schema(400), 2)
     assert widths == [2]

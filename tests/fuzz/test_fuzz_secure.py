@@ -35,8 +35,13 @@ def test_shares_of_anybody_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_flags_of_anything_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_steps, "_check_flags", lambda *given: None)
-    monkeypatch.setattr(client_steps, "_check_number", lambda *given: None)
-    tally = run(some(secure_cases(), "unmask request: bytes"), 10 * SHORT)
+    tally = run(some(secure_cases(), "confirm request: bytes"), 10 * SHORT)
+    assert tally.findings
+
+
+def test_confirmations_of_anything_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_steps.hmac, "compare_digest", lambda one, other: True)
+    tally = run(some(secure_cases(), "unmask request: rows"), 10 * SHORT)
     assert tally.findings
 
 

@@ -40,7 +40,7 @@ BUDGET = {"max_epsilon": 2.0, "max_delta": 1e-5}
 
 
 def privacy(epsilon: float, rounds: int = 1) -> DifferentialPrivacy:
-    return DifferentialPrivacy(epsilon, 1e-5, rounds=rounds, **BOUNDS)
+    return DifferentialPrivacy(epsilon, 1e-5, rounds=rounds, rules=1, **BOUNDS)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from fedridge_flwr.privacy import (
     private_statistics,
 )
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
-from fedridge_flwr.privacy.estimators import mostly_noise
 from fedridge_flwr.privacy.mechanism import CHOICES
 from fedridge_flwr.privacy.release import ReleaseQuestion
 
@@ -77,6 +76,12 @@ def make(epsilon: float = 1.0, delta: float = 1e-5, **options) -> DifferentialPr
             {"rounds": 3, "budget_split": {"gram": 0.5, "moment": 0.5}},
             "fixed with more than one round",
         ),
+        ({"waves": 2}, "waves need rounds of 2 or more"),
+        ({"rounds": 3, "waves": 2, "trust": "server"}, 'trust="local"'),
+        ({"rounds": 3, "waves": 0}, "waves"),
+        ({"rounds": 3, "expected_r2": 0.0}, "expected_r2"),
+        ({"rounds": 3, "expected_r2": 1.1}, "at most 1"),
+        ({"expected_r2": 0.5}, "a prior for several rounds"),
     ],
 )
 def test_what_is_not_clearly_private_is_refused(options, reason):
@@ -129,9 +134,27 @@ def test_requests_have_the_keys_of_0_1_0():
     asked = DifferentialPrivacy.from_config(REQUEST_OF_0_1_0)
     assert asked is not None
     assert asked.to_config() == REQUEST_OF_0_1_0
-    ordinary = set(make().to_config())
+    ordinary = set(make(rules=1).to_config())
     assert ordinary == {k for k in REQUEST_OF_0_1_0 if "share" not in k}
     assert make().to_config()["privacy-calibration"] == "exact"
+
+
+def test_rules_of_two_versions_are_never_mixed():
+    """Clients of 0.1.0 clip in another way: each side knows which way is asked for."""
+    asked = DifferentialPrivacy.from_config(make(rules=1).to_config())
+    assert asked == make(rules=1)
+    assert not asked.bounds(3, 1, intercept=True).clip_constant
+    assert asked.shares(1) == {"gram": 0.5, "moment": 0.5}
+    # 0.1.0 refuses what it does not know, and so does every later version.
+    assert set(make().to_config()) - set(asked.to_config()) == {"privacy-rules"}
+    with pytest.raises(StatisticsError, match="one mechanism"):
+        _stats() + _stats(rules=1)
+
+
+@pytest.mark.parametrize("rules", [0, 3, True, 2.5, "2", None])
+def test_unknown_rules_are_refused(rules):
+    with pytest.raises(PrivacyError):
+        DifferentialPrivacy.from_config(make().to_config() | {"privacy-rules": rules})
 
 
 @pytest.mark.parametrize("key", REQUEST_OF_0_1_0)
@@ -183,15 +206,21 @@ def test_parts_of_the_noise_under_secure_sums():
 
 
 @pytest.mark.parametrize("trust", ["local", "server"])
-def test_rows_needed_are_where_the_gram_matrix_stops_being_noise(trust):
-    """The same line that the report draws, for rows as long as the bound."""
-    privacy, d, clients = make(trust=trust), 6, 4
+def test_rows_needed_is_where_the_noise_takes_a_tenth_of_the_signal(trust):
+    """The first-order error of (G + E) w = h + e over the explained variance."""
+    privacy, d, clients = make(trust=trust, x_norm_bound=1.0, y_bound=1.0), 6, 4
+    tau = 1.0 / 3.0
     needed = privacy.rows_needed(d, clients)
+    n = needed * d / (d + 1)
     noises = clients if trust == "local" else 1
-    sd = privacy.deviation("gram") * math.sqrt(noises)
-    for rows, noise in ((0.99 * needed, True), (1.01 * needed, False)):
-        assert mostly_noise(rows / d * np.eye(d), sd) is noise
-    assert privacy.rows_needed(d, clients, 0.5) == pytest.approx(4 * needed)
+    gram, moment = (privacy.deviation(b) * noises**0.5 for b in ("gram", "moment"))
+    # Rows of length 1 in d directions: G = n/d I, and |w|² / d = tau².
+    error = d * (moment**2 + gram**2 / 2 * d * tau**2) / (n / d)
+    assert error / (n * tau**2) == pytest.approx(0.1)
+    assert privacy.rows_needed(d, clients, lost=0.4) == pytest.approx(needed / 2)
+    assert privacy.rows_needed(d, clients, explained_sd=tau) == pytest.approx(needed)
+    with pytest.raises(PrivacyError, match="lost"):
+        privacy.rows_needed(d, clients, lost=0.0)
 
 
 def test_shares_are_copied():

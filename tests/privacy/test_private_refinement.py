@@ -28,9 +28,9 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.app.synthetic import paper_rows
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.privacy.budget_shares import refinement_shares
-from fedridge_flwr.privacy.clipping import Bounds
+from fedridge_flwr.privacy.clipping import LENGTH, Bounds
 from fedridge_flwr.privacy.experimental.curvature import relative_curvature
+from fedridge_flwr.privacy.experimental.refinement import ResidualRefinement
 from fedridge_flwr.privacy.experimental.scale import Scale, unclipped
 from fedridge_flwr.privacy.release import ReleaseQuestion, make_release
 
@@ -75,10 +75,11 @@ def refined(grid: InProcessGrid, epsilon: float, rounds: int, **options: Any) ->
 # ---- one promise for all rounds ----------------------------------------------------
 
 
-@given(st.integers(2, 1000))
-def test_the_shares_of_all_rounds_add_up_to_one(rounds):
+@given(st.integers(2, 1000), st.floats(0.01, 100.0))
+def test_the_shares_of_all_rounds_add_up_to_one(rounds, epsilon):
+    promise = privacy(epsilon, rounds)
     total = math.fsum(
-        math.fsum(refinement_shares(rounds, t).values()) for t in range(1, rounds + 1)
+        math.fsum(promise.shares(t).values()) for t in range(1, rounds + 1)
     )
     assert total == pytest.approx(1.0, abs=1e-12)
 
@@ -419,3 +420,48 @@ def test_bounds_of_a_row_include_the_constant():
     bounds = Bounds(2.0, 1.0, 4, 1, True)
     assert bounds.width == 5
     assert (bounds.constant * bounds.x_step) == pytest.approx(1.0, abs=1e-5)
+
+
+# ---- what is known beforehand --------------------------------------------------------
+
+
+class _Answer:
+    """The noisy answer of rows of length 2 about residuals that are noise alone."""
+
+    n_clients = server_round = 1
+    gram_sd = 50.0
+
+    def __init__(self, noise: float, trace: float) -> None:
+        self._noise = noise
+        self.count, self.trace, self.gram = 100.0, trace, trace / D * np.eye(D)
+        rng = np.random.default_rng(0)
+        self.residual = np.append(10.0 * rng.normal(size=D), 12.0)
+
+    def deviation(self, block: str) -> float:
+        unit = {"count": LENGTH**2, "trace": (LENGTH / 4.0) ** 2}
+        return self._noise * unit.get(block, LENGTH**2)
+
+
+def _asked_once(answer: Any, expected_r2: float = 1.0) -> ResidualRefinement:
+    bounds = Bounds(4.0, 3.0, D, 1, intercept=False)
+    refinement = ResidualRefinement(bounds, 0.1, 1.0, expected_r2)
+    assert refinement.update(answer)
+    return refinement
+
+
+def test_the_length_of_rows_is_what_was_measured_as_far_as_it_is_clear():
+    """Without noise trace / count, with ever more of it 0.75 of the bound squared."""
+    square = [_asked_once(_Answer(n, 400.0))._square for n in (1e-9, 1.0, 10.0, 30.0)]
+    assert square[0] == pytest.approx(4.0)
+    assert square == sorted(square)
+    assert square[-1] < 0.75 * 4.0**2
+    assert _asked_once(_Answer(1e-9, 1e9))._square == 4.0**2
+
+
+def test_the_less_signal_is_expected_the_more_coefficients_are_shrunk():
+    sizes = [
+        np.linalg.norm(_asked_once(_Answer(10.0, 400.0), r2).coef)
+        for r2 in (1.0, 0.6, 0.2, 0.01)
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < 0.6 * sizes[0]

@@ -105,7 +105,10 @@ def test_the_intercept_is_found_and_not_penalised():
     stats = released(train, mechanism(5, 10.0, y_bound=5.0), fit_intercept=True)
     model = solve_private(stats, alpha=1.0)
     assert model.intercept_ == pytest.approx(2.0, abs=0.2)
-    assert abs(model.n_rows_ - K * 400) < 0.05 * K * 400
+    X = np.concatenate([X for X, _ in train])
+    square = (X**2).sum(axis=1)  # Bx² = 6.05, and κ² is a fifth of it
+    effective = np.minimum(1.0, 7.26 / (square + 1.21)).sum()
+    assert model.n_rows_ == pytest.approx(effective, rel=0.05)
     assert error(model, (test[0], test[1] + 2.0)) < 0.1
     strong = solve_private(stats, alpha=1e9)
     assert strong.intercept_ == pytest.approx(2.0, abs=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -135,6 +136,30 @@ def test_every_feature_says_what_shows_it() -> None:
         more, shown = row.strip("|").split("|")[-2:]
         assert "](" in more, row
         assert re.search(r"`(tests/|make )", shown), row
+
+
+def test_the_errors_for_node_operators_are_those_of_the_source() -> None:
+    """Every quoted message is one text of the package, where … is what differs."""
+    text = (ROOT / "docs" / "how-to" / "node-operators.md").read_text("utf-8")
+    quoted = re.findall(r"^\| `(.+?)` \|", text, re.MULTILINE)
+    assert len(quoted) >= 20
+    known = [
+        text for file in (ROOT / "fedridge_flwr").rglob("*.py") for text in _texts(file)
+    ]
+    for message in quoted:
+        parts = [part.strip() for part in message.split("…")]
+        pattern = re.compile(".*".join(re.escape(part) for part in parts), re.DOTALL)
+        assert any(pattern.search(each) for each in known), message
+
+
+def _texts(file: Path) -> list[str]:
+    """Return the texts in a file, with a gap for every value of an f-string."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        words = [getattr(p, "value", None) for p in parts]
+        found.append("".join(w if isinstance(w, str) else "\0" for w in words))
+    return found
 
 
 # ---- links and the site --------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_the_readme_shows_every_folder_and_the_sizes_of_the_diffs() -> None:
         assert f"`{api}/{side}`" in text
     for api in APIS:
         gone, new = lines_changed(api)
-        assert f"{gone} lines go, {new} come" in text
+        assert f"{gone} lines removed, {new} added" in text
 
 
 # ---- the apps ------------------------------------------------------------------------

@@ -33,6 +33,8 @@ from fedridge_flwr import SitePolicy, TableOptions, ridge_client_app
 CLIENTS = 5
 FIRST_APP = "docs/how-to/first-app.md"
 FEDERATION = ROOT / "deployment" / "README.md"
+ENGINES = ROOT / "docs" / "how-to" / "data-warehouse.md"
+"""Runs on real engines, in tests/engines."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -75,7 +77,7 @@ class Reader:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if blocks(page, "python") and page != FEDERATION],
+    [p for p in PAGES if blocks(p, "python") and p not in (FEDERATION, ENGINES)],
     ids=name_of,
 )
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -170,6 +172,7 @@ TABLES = "docs/how-to/tables.md"
 SECURE = "docs/how-to/secure-sums.md"
 TYPED_OUT = {
     "docs/how-to/deployment.md": "tests/deployment/test_docs.py",
+    "docs/how-to/federation-of-federations.md": "tests/deployment/test_regions.py",
     "docs/how-to/living-federation.md": "tests/deployment/test_living_federation.py",
 }
 

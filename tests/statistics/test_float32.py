@@ -339,7 +339,7 @@ def changed(array: np.ndarray, index: int, value: float) -> np.ndarray:
         (changed(HEAD, 5, 1e300), CORRELATIONS, "overflow"),
         (changed(HEAD, 1, 1e200), CORRELATIONS, "overflow"),
         (changed(HEAD, 0, -3.0), CORRELATIONS, "total weight is negative"),
-        (changed(HEAD, 0, 0.0), CORRELATIONS, "weight is zero, yet"),
+        (changed(HEAD, 0, 0.0), CORRELATIONS, "weight is zero, but"),
         (changed(HEAD, 0, 1e200), CORRELATIONS, "overflow"),
     ],
 )

@@ -344,7 +344,7 @@ def changed(array: np.ndarray, index: int, value: float) -> np.ndarray:
         (changed(HEAD, 1, np.nan), ORDER, FACTOR, "1 of 6 weight.* NaN or infinite"),
         (changed(HEAD, 1, 1e200), ORDER, FACTOR, "overflow"),
         (changed(HEAD, 0, -3.0), ORDER, FACTOR, "total weight is negative"),
-        (changed(HEAD, 0, 0.0), ORDER, FACTOR, "weight is zero, yet"),
+        (changed(HEAD, 0, 0.0), ORDER, FACTOR, "weight is zero, but"),
         (changed(HEAD, 0, 1e200), ORDER, FACTOR, "overflow"),
     ],
 )

@@ -26,7 +26,7 @@ def migration_diff(api: str) -> str:
 
 
 def lines_changed(api: str) -> tuple[int, int]:
-    """Return how many lines go and how many come."""
+    """Return how many lines are removed and how many are added."""
     lines = [
         line
         for line in migration_diff(api).splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from fedridge_flwr.federation.secure_sum.server_steps import SecureSession
 from fedridge_flwr.linalg.limbs import Words, add
 
 Lost = tuple[Collection[int], ...]
-NOBODY: Lost = ((), (), (), ())
+NOBODY: Lost = ((), (), (), (), ())
 
 
 def random_words(rows: int, words: int = 3) -> Words:
@@ -62,24 +62,27 @@ class Federation:
         name = name or os.urandom(16)
         for client in self.values:
             if client not in lost:
-                before = self.states.get(client)
-                state, keys = steps.advertise(before, name, self.identities.get(client))
+                begun = steps.enter(self.states.get(client), steps.KEYS_DUE, name)
+                state, keys = steps.advertise(begun, self.identities.get(client))
                 self.states[client] = state
                 self.keys[client] = PublicKeys.unpack(keys)
         clients = [c for c in self.values if c in self.keys]
         near, threshold = self.settings.sizes(len(clients))
         shape = next(iter(self.values.values())).shape
-        terms = Terms(name, len(clients), near, threshold, *shape, self.subject)
+        terms = Terms(name, len(clients), near, threshold, *shape, self.subject, b"")
         self.session = SecureSession(terms, {c: self.keys[c] for c in clients})
 
     def keys_for(self, client: str) -> list[bytes]:
-        return [row.tobytes() for row in self.session.keys_for(client)]
+        return [row.tobytes() for row in self.session.keys_for(client)[0]]
 
     def share(self, client: str, **given: Any) -> np.ndarray:
-        terms = given.get("terms", self.session.terms)
-        keys = given.get("keys", self.keys_for(client))
         state, entries = steps.share(
-            self.states[client], terms, keys, self.min_clients, self.roster
+            self.states[client],
+            given.get("terms", self.session.terms),
+            given.get("keys", self.keys_for(client)),
+            given.get("others", self.session.keys_for(client)[1]),
+            self.min_clients,
+            self.roster,
         )
         self.states[client] = state
         return entries
@@ -97,12 +100,21 @@ class Federation:
         self.states[client] = state
         return words
 
+    def confirm(self, client: str, **given: Any) -> np.ndarray:
+        state, rows = steps.confirm(
+            self.states[client],
+            given.get("session", self.session.terms.session),
+            given.get("delivered", self.session.who_delivered()),
+            self.min_clients,
+        )
+        self.states[client] = state
+        return rows
+
     def unmask(self, client: str, **given: Any) -> np.ndarray:
         state, shares = steps.unmask(
             self.states[client],
             given.get("session", self.session.terms.session),
-            given.get("delivered", self.session.delivered_near(client)),
-            self.min_clients,
+            given.get("confirmations", self.session.confirmations_for(client)),
         )
         self.states[client] = state
         return shares
@@ -117,8 +129,13 @@ class Federation:
             if client not in lost:
                 self.session.add_masked(client, self.mask(client))
 
-    def until_unmasked(self, lost: Collection[str] = ()) -> None:
+    def until_confirmed(self, lost: Collection[str] = ()) -> None:
         for client in list(self.session.delivered):
+            if client not in lost:
+                self.session.add_confirmations(client, self.confirm(client))
+
+    def until_unmasked(self, lost: Collection[str] = ()) -> None:
+        for client in self.session.confirmed:
             if client not in lost:
                 self.session.add_shares(client, self.unmask(client))
 
@@ -127,7 +144,8 @@ class Federation:
         self.advertise(gone[0])
         self.until_shares(gone[1])
         self.until_masked(gone[2])
-        self.until_unmasked(gone[3])
+        self.until_confirmed(gone[3])
+        self.until_unmasked(gone[4])
         found: Words = self.session.total()
         return found
 
@@ -143,6 +161,3 @@ def at_masked(clients: int = 5, **options: Any) -> Federation:
     found.until_shares()
     found.until_masked()
     return found
-
-
-Change = Callable[[Federation], object]

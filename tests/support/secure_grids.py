@@ -12,8 +12,9 @@ from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 
 from fedridge_flwr import FixedPointStatistics, SufficientStatistics
+from fedridge_flwr.federation.requests import SECURE_TASKS
 
-TASKS = ("secure-keys", "secure-shares", "secure-masked", "secure-unmask")
+TASKS = SECURE_TASKS
 
 Fault = Callable[[Message, Callable[[], Message]], Message]
 

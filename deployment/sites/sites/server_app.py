@@ -28,3 +28,5 @@ def main(grid: Grid, context: Context) -> None:
         folder = Path(str(config["output-dir"]))
         strategy.model_.save(folder / "model.json")
         strategy.report_.save(folder / "report.json")
+        if config["keep-statistics"]:
+            strategy.statistics_.save(folder / "total.stats")

@@ -142,7 +142,10 @@ def _compare(result: FitResult, profiles: Mapping[str, TableProfile]) -> SiteCom
         effects = _effects(model, scales, {s.client: without[s.client] for s in shown})
     reason = _not_known(result, full, len(members))
     if not reason and not without:
-        reason = "Influence is not known: leaving a site out is lost to rounding."
+        reason = (
+            "Influence is not known: the effect of leaving out a site is below "
+            "rounding error."
+        )
     return SiteComparison(sites, effects, reason)
 
 
@@ -168,8 +171,8 @@ def _not_known(result: FitResult, full: Mapping[str, Any], n_sites: int) -> str:
         return "There is no model to compare the sites with."
     if settings.privacy is not None:
         return (
-            "Nothing of single sites is known: with privacy no exact numbers of theirs "
-            "are sent."
+            "Nothing is known about single sites: with privacy, they send no exact "
+            "numbers."
         )
     what = "R², error and influence of single sites are not known: "
     if result.refinement is not None:
@@ -180,9 +183,9 @@ def _not_known(result: FitResult, full: Mapping[str, Any], n_sites: int) -> str:
         return f'{what}with screen="off" the statistics of single sites are not kept.'
     if not full:
         most = human_bytes(SCREENED_BYTES)
-        return f"{what}those of all sites are larger than {most} and were not kept."
+        return f"{what}the statistics of all sites exceed {most} and were not kept."
     if n_sites < 2:
-        return "Influence is not known: there is one site only."
+        return "Influence is not known: there is only one site."
     if too_much_work(n_sites, total.n_features):
         return (
             f"Influence is not known: leaving out each of {n_sites} sites in turn "

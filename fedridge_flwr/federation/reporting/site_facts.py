@@ -184,7 +184,7 @@ def too_small(counts: Mapping[str, int]) -> dict[str, str]:
         if n < FEWEST_ROWS:
             hidden[client] = f"withheld: fewer than {FEWEST_ROWS} rows"
         elif hidden and together < FEWEST_ROWS:
-            hidden[client] = "withheld: a smaller site's would follow from it"
+            hidden[client] = "withheld: it would reveal the numbers of a smaller site"
         else:
             break
         together += n

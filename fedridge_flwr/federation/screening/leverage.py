@@ -24,12 +24,11 @@ from functools import cached_property
 from typing import Unpack
 
 import numpy as np
-from scipy.linalg.blas import dspmv
 
 from ..._types import Array
 from ...errors import SingularSystemError
 from ...linalg.blas import one_blas_thread
-from ...linalg.packed import diagonal_positions
+from ...linalg.packed import diagonal_positions, times
 from ...regression.leave_client_out import each_rest, total_of
 from ...regression.normal_equations import (
     FitOptions,
@@ -254,7 +253,7 @@ def _disagreement(model: _Fitted, parts: Parts) -> Array:
     offsets = gaps @ contrast
     pulls = np.empty((d, len(parts), t))
     for k, part in enumerate(parts.values()):
-        pulls[:, k] = _times(part.triangle, contrast)[:d] / part.total_weight
+        pulls[:, k] = times(part.triangle, contrast)[:d] / part.total_weight
     pulls += gaps.T[:d, :, None] * offsets
     moves = model.solve(pulls.reshape(d, -1)) * stats.total_weight
     squares = _squares(moves, equations.product(moves)).reshape(len(parts), t)
@@ -271,14 +270,6 @@ def _capped(part: SufficientStatistics, weight: float) -> SufficientStatistics:
         return part
     triangle = part.triangle * (weight / part.total_weight)
     return replace(part, total_weight=weight, triangle=triangle)
-
-
-def _times(triangle: Array, vectors: Array) -> Array:
-    """Return C V from the upper triangle of C, without making C."""
-    # Rows of the upper triangle are columns of the lower, as BLAS wants them.
-    size = len(vectors)
-    products = [dspmv(size, 1.0, triangle, vector, lower=1) for vector in vectors.T]
-    return np.column_stack(products)
 
 
 def _squares(left: Array, right: Array) -> Array:

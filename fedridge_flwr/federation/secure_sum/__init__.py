@@ -9,10 +9,16 @@ exchange   the server sends                a client answers
 1 keys     a session                       two public keys, signed if it has a key
 2 shares   terms, keys of its neighbours   for each neighbour a box: a share of its mask
                                            key and one of its seed
-3 masked   the boxes for it                its numbers + own mask + signed pair masks
-4 unmask   who delivered                   for each neighbour ONE share: of the seed if
+3 masked   who sent boxes, those for it    its numbers + own mask + signed pair masks
+4 confirm  who delivered                   for each neighbour what confirms both lists
+5 unmask   confirmations of neighbours     for each neighbour ONE share: of the seed if
                                            it delivered, of the mask key if not
 ========== =============================== ===========================================
+
+All clients agree, by the keys that they derive, on the terms and on the public keys of
+everybody. Who delivered is a list of all clients. A client reveals shares only if more
+than two thirds of its neighbours, which is the threshold, confirm to it the lists that
+it was told. So there is one list for all, and one sum.
 
 The primitives are those of `cryptography`: X25519, HKDF-SHA256, AES-256-CTR for masks,
 AES-256-GCM for boxes, Ed25519. Shares are those of `pycryptodome`'s Shamir.

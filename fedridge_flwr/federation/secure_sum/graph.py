@@ -1,9 +1,9 @@
-"""Who is whose neighbour: everybody, or the nearest on a shuffled ring."""
+"""Who is whose neighbour: everybody, or the nearest on a ring in random order."""
 
-import random
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -19,30 +19,36 @@ CORRUPT, LOST = 0.2, 0.1
 _UNSAFE, _FAILED = 2.0**-40, 2.0**-20
 _MOST = 401
 
-_Client = TypeVar("_Client")
 
+def in_order(fingerprints: Collection[bytes]) -> tuple[bytes, list[bytes]]:
+    """Return what commits to the keys of all clients, and their order on the ring.
 
-def neighbourhoods(
-    clients: Sequence[_Client], neighbours: int
-) -> dict[_Client, list[_Client]]:
-    """Return the neighbours of every client, itself among them.
+    The order depends on all keys together: nobody can choose a place by choosing a key.
 
     Examples
     --------
-    >>> neighbourhoods(["a", "b", "c"], 3)["b"]
-    ['a', 'b', 'c']
-    >>> {len(near) for near in neighbourhoods(range(100), 41).values()}
-    {41}
+    >>> commitment, ring = in_order([b"one", b"two", b"three"])
+    >>> (commitment, ring) == in_order([b"three", b"one", b"two"])
+    True
     """
-    if neighbours >= len(clients):
-        return {client: list(clients) for client in clients}
-    ring, half = list(clients), neighbours // 2
-    random.SystemRandom().shuffle(ring)
-    size = len(ring)
-    return {
-        client: [ring[(place + k) % size] for k in range(-half, half + 1)]
-        for place, client in enumerate(ring)
-    }
+    commitment = hashlib.sha256(b"".join(sorted(fingerprints))).digest()
+    return commitment, sorted(
+        fingerprints, key=lambda each: hashlib.sha256(commitment + each).digest()
+    )
+
+
+def window(place: int, clients: int, neighbours: int) -> list[int]:
+    """Return the places of the neighbours of a client, its own among them.
+
+    Examples
+    --------
+    >>> window(1, 3, 3), window(1, 7, 5)
+    ([0, 1, 2], [6, 0, 1, 2, 3])
+    """
+    if neighbours >= clients:
+        return list(range(clients))
+    half = neighbours // 2
+    return [(place + k) % clients for k in range(-half, half + 1)]
 
 
 @lru_cache(maxsize=32)
@@ -64,38 +70,23 @@ def usual_sizes(clients: int) -> tuple[int, int]:
             threshold = _safe_threshold(clients, neighbours)
             if threshold:
                 return neighbours, threshold
-    return clients, two_thirds(clients)
+    return clients, least_threshold(clients, clients)
 
 
-def two_thirds(neighbours: int) -> int:
-    """Return the smallest threshold above two thirds of the neighbours."""
-    return 2 * neighbours // 3 + 1
+def least_threshold(neighbours: int, clients: int, colluding: int = 0) -> int:
+    """Return the smallest threshold by which all clients agree on one list.
 
-
-def smallest_sum(clients: int, threshold: int, least: int) -> int:
-    """Return how few clients a server can single out that tells each another story.
-
-    Every client hears that `least` or `threshold` others are there, whichever is more,
-    and reveals one secret of each. A sum of s clients is learned if the mask keys of r
-    others, who are said to be there, can be collected from holders to whom those are
-    reported as lost; no holder reports more than it may.
+    Any two sets of so many confirmations have a client in common that is honest: more
+    than two thirds, and more than half beside those that side with the server. On a
+    ring they are of clients next to each other, whose neighbours differ by few.
 
     Examples
     --------
-    >>> smallest_sum(20, 11, 3), smallest_sum(20, 14, 3), smallest_sum(20, 20, 3)
-    (1, 11, 20)
+    >>> least_threshold(4, 4), least_threshold(20, 20), least_threshold(20, 20, 9)
+    (3, 14, 15)
     """
-    heard = max(threshold, least)
-    for s in range(1, clients):
-        for r in range(max(heard - s, 0), clients - s + 1):
-            rest = clients - s - r
-            by_summed, by_rest = min(s + r - heard, r), min(clients - heard, r)
-            by_lost = min(clients - heard, max(r - 1, 0))
-            holders = rest + r - 1 + (s if by_summed > 0 else 0)
-            enough = rest * by_rest + r * by_lost + s * by_summed
-            if r == 0 or (holders >= threshold and r * threshold <= enough):
-                return s
-    return clients
+    ring = neighbours < clients
+    return max((2 * neighbours + ring) // 3, (neighbours + colluding) // 2) + 1
 
 
 def _safe_threshold(clients: int, neighbours: int) -> int:
@@ -106,7 +97,7 @@ def _safe_threshold(clients: int, neighbours: int) -> int:
     alone = _tails(others, corrupt + lost, drawn)[-1]
     if clients * alone >= _UNSAFE:
         return 0
-    for threshold in range(neighbours // 2 + 1, neighbours + 1):
+    for threshold in range(least_threshold(neighbours, clients), neighbours + 1):
         # So many corrupt neighbours add their shares of the other kind.
         both = bad[min(2 * threshold - neighbours, drawn)]
         missing = neighbours - threshold + 1

@@ -1,5 +1,6 @@
 """Key pairs, agreed keys and signatures; every primitive is one of `cryptography`."""
 
+import hashlib
 import os
 from dataclasses import dataclass
 from itertools import pairwise
@@ -89,6 +90,15 @@ class PublicKeys:
         ends = (0, KEY, PAIR, PAIR + KEY, SIGNED)
         parts = [data[a:b] for a, b in pairwise(ends)]
         return cls(*parts)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """What stands for these keys where they are not shown."""
+        return hashlib.sha256(b"keys" + self.mask + self.box).digest()
+
+    def meets(self, other: "PublicKeys") -> bool:
+        """Whether the two have a key in common."""
+        return not {self.mask, self.box}.isdisjoint({other.mask, other.box})
 
     def check(self) -> None:
         """Refuse keys with which nobody can agree on a secret."""

@@ -1,8 +1,8 @@
 """The server's side of a secure sum: who is asked what, and the masks taken off."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ..._text import counted
 from ...errors import NotEnoughClientsError, ProtocolError
 from ...linalg.limbs import Words, add, subtract
-from .client_steps import BOX, ENTRY, as_rows
-from .graph import neighbourhoods
+from .client_steps import BOX, CONFIRMATION, ENTRY, as_rows
+from .graph import in_order, window
 from .keys import PAIR, SECRET, SIGNED, PublicKeys, public_key
 from .masks import add_pair_masks, own_mask
 from .shares import TAG, combine, tag
@@ -27,30 +27,39 @@ class SecureSession:
     Parameters
     ----------
     terms : Terms
-        What all clients are told.
+        What all clients are told; the commitment to their keys is entered here.
     keys : mapping of str to PublicKeys
         The public keys of the clients that take part.
     """
 
     terms: Terms
     keys: Mapping[str, PublicKeys]
-    near: dict[str, list[str]] = field(default_factory=dict)
     entries: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     delivered: list[str] = field(default_factory=list)
+    confirmed: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     _total: Words | None = None
     _shares: dict[str, dict[int, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Draw the neighbourhoods."""
-        if not self.near:
-            self.near = neighbourhoods(list(self.keys), self.terms.neighbours)
+        """Put the clients in order, and commit to their keys."""
+        by_print = {each.fingerprint: client for client, each in self.keys.items()}
+        members, ring = in_order(by_print)
+        self.ring = [by_print[each] for each in ring]
+        self.terms = replace(self.terms, members=members)
+        sizes = self.terms.clients, self.terms.neighbours
+        self.near = {
+            client: [self.ring[place] for place in window(rank, *sizes)]
+            for rank, client in enumerate(self.ring)
+        }
 
-    def keys_for(self, client: str) -> NDArray[np.uint8]:
-        """Return the public keys of a client's neighbours, a row for each."""
-        keys = [self.keys[each] for each in self.near[client]]
+    def keys_for(self, client: str) -> tuple[NDArray[np.uint8], list[bytes]]:
+        """Return the keys of a client's neighbours, and fingerprints of all others."""
+        near = self.near[client]
+        keys = [self.keys[each] for each in near]
         # Signatures are of use only if everybody has one.
         width = SIGNED if all(each.signature for each in keys) else PAIR
-        return as_rows([each.pack()[:width] for each in keys], width)
+        others = [self.keys[each].fingerprint for each in set(self.ring) - set(near)]
+        return as_rows([each.pack()[:width] for each in keys], width), others
 
     def add_entries(self, client: str, entries: NDArray[np.uint8]) -> None:
         """Take the boxes that a client has for its neighbours."""
@@ -64,15 +73,14 @@ class SecureSession:
         return list(self.entries)
 
     def boxes_for(self, client: str) -> tuple[bytes, NDArray[np.uint8]]:
-        """Return which neighbours of a client have sent boxes, and those for it."""
-        present = self._flags(client, self.entries)
+        """Return who of all clients has sent boxes, and those for this client."""
         rows = [
             self.entries[each][self._place(each, client), :BOX].tobytes()
-            if sent and each != client
+            if each in self.entries and each != client
             else bytes(BOX)
-            for each, sent in zip(self.near[client], present, strict=True)
+            for each in self.near[client]
         ]
-        return present, as_rows(rows, BOX)
+        return self._flags(self.entries), as_rows(rows, BOX)
 
     def add_masked(self, client: str, words: Words) -> None:
         """Add a client's masked numbers to the total."""
@@ -84,9 +92,24 @@ class SecureSession:
         self._total = words if self._total is None else add(self._total, words)
         self.delivered.append(client)
 
-    def delivered_near(self, client: str) -> bytes:
-        """Return which neighbours of a client have delivered."""
-        return self._flags(client, self.delivered)
+    def who_delivered(self) -> bytes:
+        """Return who of all clients has delivered."""
+        return self._flags(self.delivered)
+
+    def add_confirmations(self, client: str, rows: NDArray[np.uint8]) -> None:
+        """Take what a client confirms to its neighbours."""
+        number = len(self.near[client])
+        self.confirmed[client] = check_rows_of_bytes(rows, number, CONFIRMATION)
+
+    def confirmations_for(self, client: str) -> NDArray[np.uint8]:
+        """Return what the neighbours of a client confirm to it."""
+        rows = [
+            self.confirmed[each][self._place(each, client)].tobytes()
+            if each in self.confirmed
+            else bytes(CONFIRMATION)
+            for each in self.near[client]
+        ]
+        return as_rows(rows, CONFIRMATION)
 
     def add_shares(self, client: str, shares: NDArray[np.uint8]) -> None:
         """Take a client's shares; those that are not what was dealt are left out."""
@@ -147,9 +170,9 @@ class SecureSession:
             )
         return combine(shares, needed)
 
-    def _flags(self, client: str, those: Sequence[str] | Mapping[str, object]) -> bytes:
+    def _flags(self, those: Collection[str]) -> bytes:
         inside = set(those)
-        return bytes(each in inside for each in self.near[client])
+        return bytes(each in inside for each in self.ring)
 
     def _place(self, owner: str, client: str) -> int:
         return self.near[owner].index(client)

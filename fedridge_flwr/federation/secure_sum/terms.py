@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..._checks import check_whole
 from ..._text import counted
 from ...errors import FedRidgeError, PolicyError, ProtocolError
-from .graph import smallest_sum, two_thirds, usual_sizes
+from .graph import least_threshold, usual_sizes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 STATE = "fedridge-secure-sum"
 """Where a client's state of a secure sum is kept."""
 
-SESSION = 16
-"""Bytes of the name of a session."""
+SESSION, FINGERPRINT = 16, 32
+"""Bytes of the name of a session, and of what stands for a client's public keys."""
 
-_PACKED = struct.Struct("<16s5I32s")
-_VERSION = b"fedridge secure sum 1"
+_PACKED = struct.Struct("<16s5I32s32s")
+_VERSION = b"fedridge secure sum 2"
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class SecureSum:
     """Let the server learn the sum of all statistics, exactly, and no single one.
 
     Clients hide their statistics under masks that cancel in the sum: the published
-    protocol of Bonawitz et al. (2017) on the graph of Bell et al. (2020), in four
+    protocol of Bonawitz et al. (2017) on the graph of Bell et al. (2020), in five
     exchanges. The total is that of `FixedPointStatistics` in a plain run, bit for bit.
 
-    It is experimental: nobody outside has reviewed it. It protects against a server
-    that keeps to the protocol and is curious; with a roster at the clients
-    (`SecurePolicy`) also against one that hands out keys of its own.
+    It is experimental: nobody outside has reviewed it. Clients confirm to each other
+    who is in the sum, so that a server may lie about that; with a roster at the clients
+    (`SecurePolicy`) it may also hand out keys of its own.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ got 6.
                 )
         if self.threshold is not None:
             most = self.neighbours
-            least = 2 if most is None else two_thirds(most)
+            least = 2 if most is None else least_threshold(most, most)
             check_whole("threshold", self.threshold, least, most or 10**6)
 
     def sizes(self, clients: int, colluding: int | None = None) -> tuple[int, int]:
@@ -103,17 +103,18 @@ got 6.
         neighbours, threshold = usual_sizes(clients)
         if colluding is not None:
             neighbours = clients
-            threshold = max(two_thirds(clients), (clients + colluding) // 2 + 1)
         elif self.neighbours is not None:
             neighbours = min(self.neighbours, clients)
-            threshold = two_thirds(neighbours)
+        least = least_threshold(neighbours, clients, colluding or 0)
+        if colluding is not None or self.neighbours is not None:
+            threshold = least
         if self.threshold is not None:
             threshold = self.threshold
-        if not 2 * neighbours < 3 * threshold <= 3 * neighbours:
+        if not least <= threshold <= neighbours:
             raise FedRidgeError(
                 f"threshold={threshold} does not go with "
-                f"{counted(neighbours, 'neighbour')}: it must be more than two thirds "
-                "of them, or single clients could be told apart, and not above."
+                f"{counted(neighbours, 'neighbour')}: it must be from {least}, which "
+                "is more than two thirds of them, to all."
             )
         return neighbours, threshold
 
@@ -197,10 +198,12 @@ class Terms:
         Shape of the array that each client adds.
     subject : bytes
         Hash of what is summed: columns, their order, map and grid.
+    members : bytes
+        Hash of the public keys of all clients, see `in_order`.
 
     Examples
     --------
-    >>> terms = Terms(bytes(16), 5, 5, 4, rows=10, words=3, subject=bytes(32))
+    >>> terms = Terms(bytes(16), 5, 5, 4, 10, 3, subject=bytes(32), members=bytes(32))
     >>> Terms.unpack(terms.pack()) == terms
     True
     """
@@ -212,6 +215,7 @@ class Terms:
     rows: int
     words: int
     subject: bytes
+    members: bytes
 
     def pack(self) -> bytes:
         """Return the terms as bytes."""
@@ -223,6 +227,7 @@ class Terms:
             self.rows,
             self.words,
             self.subject,
+            self.members,
         )
 
     @classmethod
@@ -243,9 +248,10 @@ class Terms:
         return self.rows, self.words
 
     def check(self, min_clients: int, colluding: int = 0) -> None:
-        """Refuse terms under which single clients could be told apart.
+        """Refuse terms under which clients could be told different lists.
 
-        Clients that side with the server reveal their shares of both secrets.
+        Clients that side with the server confirm any list, and reveal their shares of
+        both secrets.
         """
         if self.clients < min_clients or self.neighbours < min_clients:
             raise ProtocolError(
@@ -253,25 +259,15 @@ class Terms:
                 f"neighbours, is asked for; this client takes part from {min_clients} "
                 "on."
             )
-        if not 2 * self.threshold > self.neighbours + colluding:
-            also = f" and {colluding} that may collude" if colluding else ""
-            raise ProtocolError(
-                f"the threshold of {self.threshold} is not more than half of "
-                f"{self.neighbours} neighbours{also}."
-            )
-        if not self.threshold <= self.neighbours <= self.clients:
+        ring = self.neighbours < self.clients
+        if not self.threshold <= self.neighbours <= self.clients or (
+            ring and self.neighbours % 2 == 0
+        ):
             raise ProtocolError("the terms of the secure sum contradict each other.")
-        if not 3 * self.threshold > 2 * self.neighbours:
+        least = least_threshold(self.neighbours, self.clients, colluding)
+        if self.threshold < least:
+            also = f", {colluding} of which may collude" if colluding else ""
             raise ProtocolError(
-                f"the threshold of {self.threshold} is not more than two thirds of "
-                f"{self.neighbours} neighbours: a server that tells them different "
-                "things could single one out."
+                f"the threshold of {self.threshold} is too low: with {self.neighbours} "
+                f"neighbours{also}, it must be at least {least}."
             )
-        if self.neighbours == self.clients:
-            fewest = smallest_sum(self.clients, self.threshold, min_clients)
-            if fewest < min_clients:
-                raise ProtocolError(
-                    f"with a threshold of {self.threshold} of {self.clients}, a server "
-                    f"that tells clients different things could learn the sum of "
-                    f"{fewest}; this client takes part from {min_clients} on."
-                )

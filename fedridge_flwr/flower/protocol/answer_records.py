@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -64,6 +64,7 @@ _LARGEST_COUNT = 2**53
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
 _ONE_ROW = 1e-6
 _SAME = 1e-9
+_unnamed_schema = lru_cache(maxsize=8)(Schema)  # the answers of a round share it
 
 
 def _find(content: RecordDict, kind: type[_Record], *keys: str) -> _Record | None:
@@ -179,7 +180,9 @@ def read_answer(content: RecordDict, request: Request) -> Any:
         asked: Any = request
         found = read_evaluation(content, len(np.atleast_2d(asked.model.coef_)))
         if request.classes is not None and getattr(found, _ACCURACY, None) is None:
-            raise ProtocolError("did not count its rows by class: does its y have any?")
+            raise ProtocolError(
+                "did not count its rows by class: does its y contain labels?"
+            )
         return found
     if isinstance(request, AskLosses):
         return read_losses(content, len(request.models.coef))
@@ -383,6 +386,8 @@ def _read_schema(fields: Mapping[str, Any], feature_map: FeatureMap | None) -> S
             )
     try:
         names = read_columns(fields) if NAMED & fields.keys() else Columns()
+        if names == Columns():
+            return _unnamed_schema(d, t, None, None, digest, raw)
         return Schema(d, t, names.features, names.targets, digest, raw)
     except StatisticsError as error:
         raise ProtocolError(str(error)) from None

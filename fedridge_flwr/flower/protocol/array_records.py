@@ -138,8 +138,8 @@ def held_out_from_arrays(arrays: Sequence[NDArray[Any]]) -> HeldOut:
         or arrays[0].ndim != 3
         or arrays[1].shape != arrays[0].shape[:2]
     ):
-        raise ProtocolError("the arrays are not models to count losses for.")
+        raise ProtocolError("the arrays are not models to compute losses for.")
     coef, intercept = (np.asarray(array, dtype=np.float64) for array in arrays)
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-        raise ProtocolError("the models to count losses for are not finite.")
+        raise ProtocolError("the models to compute losses for are not finite.")
     return HeldOut(coef, intercept)

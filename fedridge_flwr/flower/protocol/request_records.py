@@ -45,8 +45,9 @@ from ...federation.requests import (
     Request,
 )
 from ...privacy.curator import ReleaseRequest
-from ...privacy.mechanism import PREFIX, DifferentialPrivacy
+from ...privacy.mechanism import DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
+from ...privacy.request_fields import PREFIX
 from ...regression.families import FAMILIES
 from ...regression.residual_moments import ResidualProbe
 from ...regression.working import Points
@@ -362,7 +363,9 @@ def read_request(
         return AskOpening(mode, Limits(), **rest)
     limits: list[Any] = [config.get(_BYTES), config.get(_FEATURES)]
     if not all(type(limit) is int and limit > 0 for limit in limits):
-        raise ProtocolError("the request does not say where auto ends.")
+        raise ProtocolError(
+            'the request does not say up to which size mode="auto" sends statistics.'
+        )
     limits.append(config.get(_BY_ROWS) is True)
     return AskOpening(mode, Limits(*limits), **rest)
 

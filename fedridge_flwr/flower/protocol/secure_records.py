@@ -1,6 +1,7 @@
 """Messages of a secure sum as fields and arrays of bytes, and back, without trust."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,18 @@ from ...data.schema import Schema
 from ...errors import ProtocolError
 from ...federation.requests import (
     SECURE_TASKS,
+    AskConfirm,
     AskKeys,
     AskMasked,
     AskShares,
     AskUnmask,
     Request,
 )
-from ...federation.secure_sum.terms import SESSION, Terms
+from ...federation.secure_sum.terms import FINGERPRINT, SESSION, Terms
 
 _SESSION, _TERMS = "secure-session", "secure-terms"
 _PRESENT, _DELIVERED = "secure-present", "secure-delivered"
+_OTHERS = "secure-others"
 _MOST_CLIENTS = 100_000
 
 
@@ -29,12 +32,15 @@ _MOST_CLIENTS = 100_000
 def secure_parts(request: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return a request of a secure sum as scalars, and arrays."""
     if request.task == AskShares.task:
-        return {_TERMS: request.terms.pack()}, {"keys": request.keys}
+        told = {_TERMS: request.terms.pack(), _OTHERS: b"".join(request.others)}
+        return told, {"keys": request.keys}
     fields = {_SESSION: request.session}
     if request.task == AskMasked.task:
         return {**fields, _PRESENT: request.present}, {"boxes": request.boxes}
+    if request.task == AskConfirm.task:
+        return {**fields, _DELIVERED: request.delivered}, {}
     if request.task == AskUnmask.task:
-        fields[_DELIVERED] = request.delivered
+        return fields, {"confirmations": request.confirmations}
     return fields, {}
 
 
@@ -49,13 +55,19 @@ def read_secure(
 ) -> Request:
     """Return what a request of a secure sum asks for, or raise what is wrong."""
     if task == AskShares.task:
-        return AskShares(Terms.unpack(config.get(_TERMS, b"")), _bytes(arrays), **rest)
+        terms = Terms.unpack(config.get(_TERMS, b""))
+        told = _field(config, _OTHERS)
+        starts = range(0, len(told), FINGERPRINT)
+        others = [told[start : start + FINGERPRINT] for start in starts]
+        return AskShares(terms, _bytes(arrays), others, **rest)
     session = _field(config, _SESSION, SESSION)
     if task == AskKeys.task:
         return AskKeys(session, **rest)
     if task == AskMasked.task:
         return AskMasked(session, _field(config, _PRESENT), _bytes(arrays), **rest)
-    return AskUnmask(session, _field(config, _DELIVERED), **rest)
+    if task == AskConfirm.task:
+        return AskConfirm(session, _field(config, _DELIVERED), **rest)
+    return AskUnmask(session, _bytes(arrays), **rest)
 
 
 def _field(config: Mapping[str, Any], key: str, length: int | None = None) -> bytes:
@@ -89,10 +101,14 @@ def _read_keys(
     return AdvertisedKeys(keys, schema)
 
 
-def _read_shares(
-    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
+def _read_bytes(
+    task: str,
+    request: Any,
+    arrays: Sequence[NDArray[Any]],
+    schema: Schema,
+    count: int,
 ) -> NDArray[np.uint8]:
-    _check_asked(request, AskShares.task)
+    _check_asked(request, task)
     return _bytes(arrays)
 
 
@@ -105,20 +121,11 @@ def _read_masked(
     return arrays[0]
 
 
-def _read_unmask(
-    request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
-) -> NDArray[np.uint8]:
-    _check_asked(request, AskUnmask.task)
-    return _bytes(arrays)
-
-
-SECURE_READERS: dict[str, Any] = dict(
-    zip(
-        SECURE_TASKS,
-        (_read_keys, _read_shares, _read_masked, _read_unmask),
-        strict=True,
-    )
-)
+SECURE_READERS: dict[str, Any] = {
+    **{task: partial(_read_bytes, task) for task in SECURE_TASKS},
+    AskKeys.task: _read_keys,
+    AskMasked.task: _read_masked,
+}
 """Readers of answers by their kind, which is the task; shapes are checked later."""
 
 

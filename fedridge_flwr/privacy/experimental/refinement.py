@@ -24,24 +24,26 @@ from .scale import Scale, unclipped
 # The clip in units of the residual scale. Noise per unit of signal is least for a clip
 # of zero and 0.5% more at 0.15, where the cosines can still be counted ...
 _NARROW = 0.15
-# ... but the cosines' sum, about 0.8 * clip * n, must stand clear of its noise. It
-# matters below epsilon 0.2 only; 1.5 and 6 measured the same.
-_LEGIBLE = 3.0
+# ... but the cosines' sum, about 0.8 * clip * n, must not drown in its noise. The scale
+# is averaged over rounds, so that half of the noise is enough in each.
+_LEGIBLE = 0.5
+# Rounding answers to whole numbers moves their mean by less than this. With less noise
+# the cosines of a wide clip would all look like 1, and the clip would grow for ever.
+_ROUNDED = 1e-5
 # Before any answer: targets fill a third of their bound.
 _TARGET_FILLS = 1.0 / 3.0
 
 # Variance of the relative error of the assumed curvature (0.45 squared): the part that
 # an answer shows, and the part in flat directions that hides in the noise.
 _SEEN_DOUBT = 0.2
-_HIDDEN_DOUBT = 0.5
+_HIDDEN_DOUBT = 1.0
 # A fully clipped answer departs from linearity by about 17% on its own, an unclipped
 # one not at all: variance 0.03 times the clipped fraction squared.
 _NONLINEARITY = 0.03
 
-# Prior of the signal: a quarter of the target's variance, within a factor e. Targets of
-# pure noise then cost about 5% over predicting zero at the worst epsilon.
-_SIGNAL_FRACTION = 0.25
-_SIGNAL_SPREAD = 1.0
+# Before any answer: E|a|² is 0.75 of its bound, within a factor of about exp(0.3).
+_SQUARE_FRACTION = 0.75
+_SQUARE_SPREAD = 0.3
 
 
 def first_clip(x_norm: float, y_bound: float) -> float:
@@ -79,9 +81,15 @@ class ResidualRefinement:
         Ridge penalty, reached as epsilon grows.
     clip : float
         Clip of the question that the first answer is to: `first_clip`.
+    expected_r2 : float
+        Prior of the signal: the part of the target's variance that it explains. The
+        smaller it is, the wider the prior.
     """
 
-    def __init__(self, bounds: Bounds, alpha: float, clip: float) -> None:
+    def __init__(
+        self, bounds: Bounds, alpha: float, clip: float, expected_r2: float = 1.0
+    ) -> None:
+        self._prior = math.log(expected_r2), 0.9 - 0.5 * expected_r2
         self._width, self._alpha, self._step = bounds.width, alpha, bounds.x_step
         self._shape = Curvature(np.ones(self._width), np.eye(self._width), 1.0)
         self._rotated = np.zeros(self._width)
@@ -90,7 +98,7 @@ class ResidualRefinement:
         self._scale = Scale(math.log(self._most))
         self._history: list[_Round] = []
         self._error = self._unexplained = math.inf
-        self._per_client = self._square = 0.0
+        self._count = self._square = 0.0
 
     @property
     def coef(self) -> Array:
@@ -105,10 +113,10 @@ class ResidualRefinement:
     @property
     def blind(self) -> bool:
         """Whether the first answer was all noise, so that coefficients stay 0."""
-        return self._per_client == 0.0
+        return self._count == 0.0
 
-    def update(self, answer: PrivateStatistics) -> bool:
-        """Update by the noisy sum of one round; clients may have dropped out since.
+    def update(self, answer: PrivateStatistics, share: float = 1.0) -> bool:
+        """Update by a noisy sum over clients that have this share of all rows.
 
         Returns whether it was usable. If not, nothing has changed.
         """
@@ -118,7 +126,7 @@ class ResidualRefinement:
                 if answer.server_round == 1:
                     self._meet(answer)
                 if not self.blind:
-                    self._learn(answer, self._per_client * answer.n_clients)
+                    self._learn(answer, share)
             if np.isfinite(self.coef).all() and 0 < self._clip < math.inf:
                 return True
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
@@ -128,25 +136,33 @@ class ResidualRefinement:
 
     def _meet(self, answer: PrivateStatistics) -> None:
         """Learn in round 1 how many rows there are, how long, and how curved."""
-        square = (LENGTH * self._step) ** 2
-        doubt = answer.deviation("count") / LENGTH**2
-        if answer.count < max(SEEN * doubt, 1.0):
+        count, most = answer.count, (LENGTH * self._step) ** 2
+        count_sd = answer.deviation("count") / LENGTH**2
+        if count < max(SEEN * count_sd, 1.0):
             return
-        # Too large a trace makes small steps, too small a one makes wild ones.
-        above = answer.deviation("trace") * self._step**2 + 1e-12 * square
-        trace = min(max(answer.trace, 0.0) + above, answer.count * square)
-        self._per_client = answer.count / answer.n_clients
-        self._square = trace / answer.count
-        self._shape = relative_curvature(answer.gram, answer.gram_sd, trace)
+        trace_sd = answer.deviation("trace") * self._step**2 + 1e-12 * most
+        trace = max(answer.trace, trace_sd)
+        # The mean of two logarithms, weighted by how much each is in doubt.
+        doubt = (trace_sd / trace) ** 2 + (count_sd / count) ** 2
+        known = _SQUARE_SPREAD**2 / (_SQUARE_SPREAD**2 + doubt)
+        usual = _SQUARE_FRACTION * most
+        self._square = min(usual * (trace / count / usual) ** known, most)
+        self._count = count
+        self._shape = relative_curvature(
+            answer.gram, answer.gram_sd, self._square * count
+        )
 
-    def _learn(self, answer: PrivateStatistics, count: float) -> None:
-        square, scale = self._square, self._scale
-        noise = max(answer.deviation("residual") / LENGTH**2, 1e-9 * count)
+    def _learn(self, answer: PrivateStatistics, share: float) -> None:
+        count, square, scale = self._count * share, self._square, self._scale
+        noise = max(answer.deviation("residual") / LENGTH**2, _ROUNDED * count)
         sines, cosines = answer.residual[:-1], float(answer.residual[-1])
         scale.observe(cosines / count, self._clip, noise / count)
         width = self._clip / scale.value
         slope = count * unclipped(width) * square / (self._width * self._clip)
-        variance = (noise / slope) ** 2
+        # The rows of some clients are a sample: the rest may differ from them.
+        sines_square = 1.0 - unclipped(width) ** 2
+        sampling = max(1.0 - share, 0.0) * count * sines_square / self._width
+        variance = (noise**2 + sampling) / slope**2
         value = self._shape.vectors.T @ sines / slope
         if not self._history:
             steep = self._steeper(value, variance)
@@ -196,7 +212,8 @@ class ResidualRefinement:
         grid = start * np.exp(np.linspace(-7.0, 1.0, 65))
         spread = grid[:, None] * self._shape.values**2 + variance
         fit = (np.log(spread) + target**2 / spread).sum(axis=1)
-        prior = (np.log(grid / (_SIGNAL_FRACTION * start)) / _SIGNAL_SPREAD) ** 2
+        center, width = self._prior
+        prior = ((np.log(grid / start) - center) / width) ** 2
         return float(grid[np.argmin(fit + prior)])
 
     def _solve(

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Before any answer the scale is known within a factor e. It may drift by 5% per round
-# unforeseen; one round never quarters it more than once, so that one lucky answer
+# Before any answer the scale is known within a factor exp(0.5). It may drift by 1.5%
+# per answer unforeseen; no answer ever quarters it more than once, so that a lucky one
 # cannot close the clip.
-_SPREAD = 1.0
-_DRIFT = 0.05
+_SPREAD = 0.5
+_DRIFT = 0.015
 _LARGEST_DROP = 4.0
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)

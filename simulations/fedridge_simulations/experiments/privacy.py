@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..cells import Cell
 from ..experiment import Experiment, as_in_the_paper, head_to_head, only_fedavg
 from ..figures import axes, oracle_line, series
-from ..honest import honest_cells, methods, release
+from ..honest import CORRELATED, correlated_methods, honest_cells, methods
 from ..honest_tables import honest_claims, honest_tables, honest_verdict, level
 from ..method import CENTRALIZED, ONE_SHOT, SCALED, Method
 from ..paper_privacy import one_shot_cost
@@ -192,10 +193,12 @@ def _tables(results: Results) -> str:
 
 def _figures(results: Results) -> dict[str, Figure]:
     both = results.settings.private_trials > 0
-    figure, panels = axes(2 if both else 1, width=14.0 if both else 7.4)
+    figure, panels = axes(3 if both else 1, width=18.0 if both else 7.4)
     _nominal_panel(results, panels[0])
     if both:
-        _honest_panel(results, panels[1])
+        _honest_panel(results, panels[1], correlated_methods, **CORRELATED)
+        panels[1].set_title("Private, correlated features", fontsize=11)
+        _honest_panel(results, panels[2], methods)
         low, high = (
             f(p.get_ylim()[k] for p in panels) for k, f in ((0, min), (1, max))
         )
@@ -228,21 +231,31 @@ def _nominal_panel(results: Results, axis: Axes) -> None:
     _dress(axis, epsilons, "As in the paper: not private", "nominal ε")
 
 
-def _honest_panel(results: Results, axis: Axes) -> None:
+def _honest_panel(
+    results: Results,
+    axis: Axes,
+    among: Callable[[Settings, float], list[Method]],
+    **problem: Any,
+) -> None:
     settings = results.settings
     epsilons = list(settings.epsilon)
     shown = [
-        [method for method in methods(settings, e) if method.estimator != "plain"]
+        [method for method in among(settings, e) if method.estimator != "plain"]
         for e in epsilons
     ]
     for each in zip(*shown, strict=True):
-        series(axis, epsilons, [results.mse(m) for m in each], each[0])
-    any_release = release(settings, epsilons[-1])
-    null = level(results, "null_mse", any_release).mean
+        series(axis, epsilons, [results.mse(m, **problem) for m in each], each[0])
+    null, exact = (
+        level(results, name, shown[-1][0], **problem).mean
+        for name in ("null_mse", "noiseless_mse")
+    )
     axis.axhline(null, color="#555555", lw=1.2, ls="-.", label="predicting the mean")
-    oracle_line(axis, level(results, "noiseless_mse", any_release).mean, "no noise")
+    oracle_line(axis, exact, "no noise")
     _dress(axis, epsilons, "Private, exactly accounted", "ε")
-    axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    if len(shown[0]) > 4:
+        axis.legend(
+            frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0)
+        )
 
 
 def _dress(axis: Axes, epsilons: list[float], title: str, x: str) -> None:

@@ -1,0 +1,318 @@
+"""`ArrowBatches`: rows of an Arrow stream, batch by batch, with columns by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import check_choice
+from .._text import counted
+from .._types import Array
+from ..errors import ColumnNamesError, DataError
+from .names import Names
+from .rows import Rows, check_weights
+from .schema import Schema
+from .table_errors import load_arrow
+from .table_values import NotNumbersError, cause_of, float64_values, parse_numbers
+from .tables import Table
+
+# Enough for two workers, and little beside what an engine needs itself.
+BATCH_ROWS = 1 << 17
+
+_DATES = (
+    "has dates or times. Select the number that is meant, such as days since a date"
+)
+_TEXT = (
+    "has text or categories. Select numbers, such as CASE WHEN sex = 'm' THEN 1 ELSE 0 "
+    "END for every level, the same at every client; or return the whole table, and use "
+    "FedRidge(formula=...), which agrees on levels"
+)
+_OTHER = "has lists, structures or binary data. Select plain numbers"
+
+log = logging.getLogger("flwr")
+
+
+class RowBatch(NamedTuple):
+    """Rows, how many rows of the data they stand for, and how many with weight."""
+
+    rows: Rows
+    n_rows: int
+    n_filled: int
+
+
+class ArrowBatches:
+    """Rows [X y] of an Arrow stream, read once, some at a time.
+
+    Parameters are those of `SufficientStatistics.from_arrow`. Columns of float64 are
+    read where they are; nothing is copied but a block of rows at a time.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": [41, 36, 50], "ill": [True, False, None]})
+    >>> batches = ArrowBatches(table, "ill", nulls="drop")
+    >>> [batch.n_rows for batch in batches]
+    [2]
+    >>> list(ArrowBatches(table, "ill"))
+    Traceback (most recent call last):
+    fedridge_flwr.errors.DataError: there are nulls in column 1 ('ill') (1 of 3 rows). \
+Leave such rows out in the query, or use nulls="drop".
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        target: str | Sequence[str],
+        features: Sequence[str] | None = None,
+        sample_weight: str | None = None,
+        counts: str | None = None,
+        nulls: str = "error",
+        compress: bool = False,
+    ) -> None:
+        check_choice("nulls", nulls, ("error", "drop"))
+        targets = [target] if isinstance(target, str) else list(target)
+        beside = [name for name in (sample_weight, counts) if name is not None]
+        named = named_columns(target, features, *beside)
+        if compress and counts is None:
+            stream, counts = compressed(stream, named)
+            beside.append(counts)
+            named = None
+        schema, self._batches = open_stream(stream, named)
+        own = [name for name in schema.names if name not in [*targets, *beside]]
+        chosen = own if features is None else list(features)
+        self.columns = [*chosen, *targets, *beside]
+        _check_names(self.columns, schema.names)
+        if not chosen:
+            raise DataError("the stream has no columns but the target.")
+        _check_types(self.columns, schema)
+        self._weight, self._counts = sample_weight, counts
+        self._drops = nulls == "drop"
+        self.schema = Schema(
+            len(chosen), len(targets), Names.of(chosen), Names.of(targets)
+        )
+
+    def __iter__(self) -> Iterator[RowBatch]:
+        """Yield the rows; what is null is told at the end, with all its columns."""
+        rows = dropped = 0
+        nulls: NDArray[np.int64] = np.zeros(len(self.columns), dtype=np.int64)
+        for columns in self._slices():
+            n = len(columns[0])
+            found = np.array([column.null_count for column in columns])
+            if found.any() and not self._drops:
+                nulls += found
+            elif not nulls.any():
+                values = [self._values(j, c, rows) for j, c in enumerate(columns)]
+                if self._drops:
+                    values, lost = self._without_missing(values)
+                    dropped += lost
+                yield self._batch(values)
+            rows += n
+        if rows == 0:  # even so, the columns are known
+            yield self._batch([np.empty(0)] * len(self.columns))
+        if dropped:
+            log.info("%s with nulls left out.", counted(dropped, "row"))
+        if nulls.any():
+            bad = np.flatnonzero(nulls)
+            raise DataError(
+                f"there are nulls in {{columns}} ({', '.join(map(str, nulls[bad]))} of "
+                f'{rows} rows). Leave such rows out in the query, or use nulls="drop".',
+                bad.tolist(),
+                self.columns,
+            )
+
+    def _slices(self) -> Iterator[list[Any]]:
+        """Yield the columns of so many rows that they can be looked at."""
+        for batch in self._batches:
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                part = batch.slice(start, BATCH_ROWS)
+                yield [part.column(name) for name in self.columns]
+
+    def _values(self, place: int, column: Any, first: int) -> Array:
+        if str(column.type) == "double":  # infinity shows in the sums
+            return float64_values(column)
+        values, bad, plain = parse_numbers(column)
+        if bad.any():
+            where = int(np.argmax(bad))
+            cause = cause_of(plain[where].as_py())
+            error = NotNumbersError(int(bad.sum()), len(values), where, cause)
+            problem = error.problem(f"row {first + where + 1}")
+            raise DataError(f"{{columns}} {problem}", [place], self.columns)
+        return values
+
+    def _without_missing(self, values: list[Array]) -> tuple[list[Array], int]:
+        """Return what is left of the rows, and how many rows are not."""
+        kept = ~np.logical_or.reduce([np.isnan(column) for column in values])
+        if kept.all():
+            return values, 0
+        copies = values[-1] if self._counts else np.ones(len(kept))
+        return [column[kept] for column in values], int(np.nansum(copies[~kept]))
+
+    def _batch(self, values: list[Array]) -> RowBatch:
+        n, d, t = len(values[0]), self.schema.n_features, self.schema.n_targets
+        beside = values[d + t :]
+        weight = check_weights(beside[0], n) if self._weight else None
+        count, filled = n, n if weight is None else int(np.count_nonzero(weight))
+        if self._counts:
+            copies = self._whole(beside[-1])
+            count = int(copies.sum())
+            filled = count if weight is None else int(copies[weight > 0].sum())
+            weight = copies if weight is None else weight * copies
+        X, Y = _Columns(values[:d]), _Columns(values[d : d + t])
+        return RowBatch(Rows(X, Y, weight, n, self.schema), count, filled)
+
+    def _whole(self, counts: Array) -> Array:
+        whole = np.isfinite(counts).all() and (counts >= 0).all()
+        if not whole or (counts % 1).any():
+            place = len(self.columns) - 1
+            raise DataError(
+                "counts, in {columns}, must be whole numbers, zero or more.",
+                [place],
+                self.columns,
+            )
+        return counts
+
+
+class _Columns(Table):
+    """Columns of float64, as a table."""
+
+    def __init__(self, columns: list[Array]) -> None:
+        self._columns, self.ndim, self.names = columns, 2, None
+        self.shape = (len(columns[0]), len(columns))
+
+    def rows(self, part: slice) -> Array:
+        return np.array([column[part] for column in self._columns]).T
+
+
+def open_stream(
+    data: Any, columns: Sequence[str] | None = None
+) -> tuple[Any, Iterable[Any]]:
+    """Return the Arrow schema of a stream, and its record batches, to be read once.
+
+    Parameters
+    ----------
+    data : object
+        What has ``__arrow_c_stream__`` (a relation of DuckDB, a frame of pandas or
+        Polars, a table or a reader of pyarrow), a LazyFrame of Polars, or a dataset of
+        pyarrow.
+    columns : sequence of str, optional
+        The columns that are wanted, where the source can leave out others.
+    """
+    pa = load_arrow()
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, reader
+    batches: Callable[[Any, list[str]], Iterator[Any]]
+    if hasattr(data, "collect_batches"):  # a LazyFrame, which has no stream of its own
+        schema, batches = pa.table(data.limit(0).collect()).schema, _polars_batches
+    elif hasattr(data, "scanner"):  # a dataset of pyarrow
+        schema, batches = data.schema, _dataset_batches
+    else:
+        raise DataError(
+            f"a {type(data).__name__} is no Arrow stream: give a relation of DuckDB, a "
+            "data frame or LazyFrame, or a table, reader or dataset of pyarrow."
+        )
+    known = schema.names
+    return schema, batches(data, [n for n in known if columns is None or n in columns])
+
+
+def named_columns(
+    target: str | Sequence[str], features: Sequence[str] | None, *beside: str | None
+) -> list[str] | None:
+    """Return the columns that are used, or None for all."""
+    targets = [target] if isinstance(target, str) else target
+    if features is None:
+        return None
+    return [*features, *targets, *filter(None, beside)]
+
+
+def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, str]:
+    """Return a table in which equal rows are one, and the column with their number.
+
+    The engine does it: DuckDB, Polars, Spark, or what else narwhals knows.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table, name = compressed(pl.LazyFrame({"x": [1, 1, 2], "y": [0, 0, 1]}))
+    >>> table.sort("x").collect().rows(), name
+    ([(1, 0, 2), (2, 1, 1)], 'rows')
+    """
+    frame = nw.from_native(data, pass_through=True)
+    if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
+        raise DataError(
+            f"compress=True needs DuckDB, Polars, Spark or a data frame, and not a "
+            f"{type(data).__name__}."
+        )
+    known = frame.collect_schema().names()
+    wanted = known if columns is None else list(columns)
+    _check_names(wanted, known)
+    name = "rows"
+    while name in known:
+        name += "_"
+    grouped: Any = frame.select(wanted).group_by(wanted)
+    return grouped.agg(nw.len().alias(name)).to_native(), name
+
+
+def _polars_batches(lazy: Any, columns: list[str]) -> Iterator[Any]:
+    for frame in lazy.select(columns).collect_batches(chunk_size=BATCH_ROWS):
+        yield from load_arrow().table(frame).to_batches()
+
+
+def _dataset_batches(dataset: Any, columns: list[str]) -> Iterator[Any]:
+    from pyarrow.dataset import ParquetFragmentScanOptions
+
+    # By default it reads 16 batches of 4 files ahead, and whole row groups: gigabytes.
+    limits: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
+    if getattr(getattr(dataset, "format", None), "default_extname", "") == "parquet":
+        limits["fragment_scan_options"] = ParquetFragmentScanOptions(
+            pre_buffer=False, use_buffered_stream=True
+        )
+    scanner = dataset.scanner(columns=columns, batch_size=BATCH_ROWS, **limits)
+    yield from scanner.to_batches()
+
+
+def _check_names(used: Sequence[str], known: Sequence[str]) -> None:
+    lacking = [j for j, name in enumerate(used) if name not in known]
+    if lacking:
+        raise ColumnNamesError("the stream has no {columns}.", lacking, used)
+    twice = [j for j, name in enumerate(used) if [*used, *known].count(name) > 2]
+    if twice:
+        raise ColumnNamesError(
+            "the name of {columns} is there twice, or used twice, as target, feature, "
+            "sample_weight or counts. Name every column once.",
+            twice,
+            used,
+        )
+
+
+def _check_types(used: Sequence[str], schema: Any) -> None:
+    problems = [_problem(schema.field(name).type) for name in used]
+    bad = [j for j, problem in enumerate(problems) if problem is not None]
+    if bad:
+        alike = [j for j in bad if problems[j] == problems[bad[0]]]
+        raise DataError(f"{{columns}} {problems[bad[0]]}.", alike, used)
+
+
+def _problem(kind: Any) -> str | None:
+    """Return what is wrong with a column that has no numbers by its type."""
+    types = load_arrow().types
+    kind = getattr(kind, "storage_type", kind)  # of an extension type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    known = (
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_decimal,
+        types.is_null,
+    )
+    if any(is_one(kind) for is_one in known):
+        return None
+    if types.is_temporal(kind):
+        return _DATES
+    return _TEXT if "string" in str(kind) else _OTHER

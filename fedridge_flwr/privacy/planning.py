@@ -1,0 +1,140 @@
+"""What noise will cost, before anything is released, and what it did cost afterwards.
+
+Predictions are simulations of rows with features of equal variance, from public numbers
+alone; the judgement of a model is post-processing of its noisy statistics. Neither
+costs privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import check_whole
+from .._types import Array
+from ..data.rows import check_rows
+from ..errors import PrivacyError
+from .estimators import NoisyEquations
+
+if TYPE_CHECKING:
+    from .mechanism import DifferentialPrivacy
+
+# So many rows, or entries of rows, are simulated at most; their sums are multiplied.
+_MOST_ROWS, _MOST_ENTRIES = 4000, 2_000_000
+_REPEATS = 4
+# As far as nothing is known, rows fill so much of their bounds.
+_TYPICAL_NORM = 0.9
+_EXPLAINED = 1.0 / 3.0
+_UNEXPLAINED = 0.1
+_GRAM_SHARES = (0.1, 0.2, 0.35, 0.5)
+_SIZES = ("n_features", "n_rows", "n_clients")
+
+USABLE_BELOW = 0.15
+WEAK_BELOW = 0.5
+
+
+def predicted_loss(
+    privacy: DifferentialPrivacy,
+    n_features: int,
+    n_rows: int,
+    n_clients: int,
+    *,
+    typical_norm: float | None = None,
+    explained_sd: float | None = None,
+) -> float:
+    """Return the share of the explained variance that noise takes, on average.
+
+    Rows of normal features of equal variance are clipped, summed, noised and solved by
+    the code that does it in a fit, without an intercept.
+    """
+    from .private_solve import solve_release  # which imports the mechanism
+
+    rng = np.random.default_rng(0)
+    length = typical_norm or _TYPICAL_NORM * privacy.x_norm_bound
+    scale = length / np.sqrt(n_features)
+    sd = explained_sd or _EXPLAINED * privacy.y_bound
+    m = min(n_rows, max(_MOST_ROWS, _MOST_ENTRIES // n_features))
+    lost = []
+    for _ in range(_REPEATS):
+        X = scale * rng.normal(size=(m, n_features))
+        w = rng.normal(size=n_features)
+        w *= sd / (scale * np.linalg.norm(w))
+        y = X @ w + _UNEXPLAINED * sd * rng.normal(size=m)
+        stats = simulated_release(privacy, X, y, n_rows / m, n_clients, rng)
+        error = solve_release(stats, 0.0, fit_intercept=False).coef_ - w
+        lost.append(float(error @ error) / float(w @ w))
+    return float(np.mean(lost))
+
+
+def simulated_release(
+    privacy: DifferentialPrivacy,
+    X: Array,
+    y: Array,
+    times: float,
+    n_clients: int,
+    rng: np.random.Generator,
+    *,
+    intercept: bool = False,
+) -> Any:
+    """Return a noisy sum; the generator is known, so it is for simulated rows only."""
+    from .experimental.refinement import first_clip
+    from .noisy_statistics import PrivateStatistics
+    from .release import Layout, ReleaseQuestion, make_release
+
+    own = replace(privacy, trust="server")
+    clip = first_clip(privacy.x_norm_bound, privacy.y_bound)
+    question = ReleaseQuestion(1, None, clip if privacy.uses_residuals else 0.0)
+    rows = check_rows(X, y)
+    sums = make_release(rows, own, intercept=intercept, question=question) * times
+    bounds = own.bounds(rows.n_features, rows.n_targets, intercept)
+    layout = Layout(own, bounds, 1)
+    sds = np.concatenate([layout.deviations(block) for block in layout.sizes])
+    sums += rng.normal(size=len(sums)) * sds * privacy.noise_of(n_clients)
+    return PrivateStatistics(
+        np.rint(sums), privacy, bounds, n_clients=n_clients, server_noise=True
+    )
+
+
+def choose_release(
+    privacy: DifferentialPrivacy, expected: Mapping[str, Any] | None
+) -> tuple[str, Mapping[str, float]]:
+    """Return estimator and split of one round with the smallest predicted loss."""
+    if expected is None or set(expected) != set(_SIZES):
+        raise PrivacyError(
+            'estimator="auto" needs expected={"n_features": ..., "n_rows": ..., '
+            '"n_clients": ...} of all clients together, as far as they are public.'
+        )
+    sizes = {
+        name: check_whole(f"expected[{name!r}]", expected[name], 1, error=PrivacyError)
+        for name in _SIZES
+    }
+    splits = [{"gram": share, "moment": 1.0 - share} for share in _GRAM_SHARES]
+    found = [
+        replace(privacy, estimator="noise_aware", budget_split=split, expected=None)
+        for split in splits
+    ]
+    if privacy.trust != "secagg":  # residuals are no part of a secure sum of one round
+        found.append(replace(privacy, estimator="moments", expected=None))
+    best = min(found, key=lambda each: predicted_loss(each, **sizes))
+    return best.estimator, best.shares(1)
+
+
+def noise_over_signal(equations: NoisyEquations, coef: Array) -> float:
+    """Return ``L = Σᵢ (s_h² + s_G²|w|²/2) / max(gᵢ, 3 s_G)`` over ``w'G₊w``.
+
+    It is about twice the share of the signal that the noise takes: the numerator is the
+    squared error of predictions to first order, gᵢ the eigenvalues of the noisy G and
+    G₊ its positive part. Of several targets it is the worst.
+    """
+    values, vectors = np.linalg.eigh(equations.gram)
+    s_g, s_h = equations.gram_sd, equations.moment_sd
+    rotated = vectors.T @ coef
+    signal = np.maximum(values, 0.0) @ rotated**2
+    per_direction = s_h**2 + s_g**2 / 2.0 * np.sum(coef**2, axis=0)
+    resolved = np.maximum(values, 3.0 * s_g)
+    if not (signal > 0.0).all() or not (resolved > 0.0).all():
+        return 0.0 if s_g == s_h == 0.0 else np.inf
+    return float(np.max(per_direction * np.sum(1.0 / resolved) / signal))

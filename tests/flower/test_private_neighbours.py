@@ -1,0 +1,194 @@
+"""No single record decides whether a client answers a private request, or its words.
+
+A refusal that depends on one record tells that the record is there, without any noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import decimal
+import fractions
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_private_requests import answer, privacy, private_request
+
+from fedridge_flwr import FeatureMap, PrivacyPolicy, ridge_client_app
+from fedridge_flwr.errors import ProtocolError
+from fedridge_flwr.federation.requests import AskRelease
+from fedridge_flwr.federation.respond import Guards, respond
+from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
+from fedridge_flwr.privacy.release import ReleaseQuestion
+
+D, N = 3, 4
+BASE = [[0.1 * (i + j) for j in range(D)] for i in range(N)]
+TARGETS = [0.5 * i for i in range(N)]
+
+
+class Rude:
+    """An object whose conversion fails in its own way."""
+
+    def __float__(self) -> float:
+        raise ZeroDivisionError("secret 4711")
+
+    def __repr__(self) -> str:
+        return "Rude()"
+
+
+cells = st.one_of(
+    st.floats(width=64),
+    st.integers(-(10**400), 10**400),
+    st.text(max_size=5),
+    st.binary(max_size=5),
+    st.none(),
+    st.booleans(),
+    st.complex_numbers(),
+    st.lists(st.floats(), max_size=3),
+    st.lists(st.lists(st.integers(), max_size=2), max_size=2),
+    st.sampled_from(
+        [
+            {},
+            {"a": 1},
+            pd.NA,
+            pd.NaT,
+            pd.Timestamp("2020-01-01"),
+            np.datetime64("2020-01-01"),
+            np.array([1.0]),
+            np.ma.masked,
+            datetime.date(2020, 1, 1),
+            decimal.Decimal("sNaN"),
+            decimal.Decimal("1e400"),
+            fractions.Fraction(10**400, 3),
+            Rude(),
+            Rude,
+        ]
+    ),
+)
+records = st.lists(cells, min_size=D, max_size=D)
+of_any_length = st.one_of(cells, st.lists(cells, max_size=D + 2))
+
+
+def objects(rows: list[Any]) -> np.ndarray:
+    found = np.empty((len(rows), D), dtype=object)
+    for i, row in enumerate(rows):
+        for j, cell in enumerate(row):
+            found[i, j] = cell
+    return found
+
+
+def ragged(rows: list[Any]) -> np.ndarray:
+    found = np.empty(len(rows), dtype=object)
+    for i, row in enumerate(rows):
+        found[i] = row
+    return found
+
+
+def columns(rows: list[Any]) -> dict[str, list[Any]]:
+    return {f"x{j}": [row[j] for row in rows] for j in range(D)}
+
+
+def frame(rows: list[Any]) -> pd.DataFrame:
+    found = {
+        name: pd.Series(each, dtype=object) for name, each in columns(rows).items()
+    }
+    return pd.DataFrame(found)
+
+
+def categories(rows: list[Any]) -> pd.DataFrame:
+    """Return columns of categories, where the entries can be such."""
+    found = frame(rows)
+    for name in found:
+        with contextlib.suppress(TypeError, ValueError):  # a list is no category
+            found[name] = found[name].astype("category")
+    return found
+
+
+def inferred(rows: list[Any]) -> pd.DataFrame:
+    return frame(rows).infer_objects()
+
+
+def of_polars(rows: list[Any]) -> pl.DataFrame:
+    found = {}
+    for name, values in columns(rows).items():
+        try:
+            found[name] = pl.Series(name, values, strict=False)
+        except Exception:  # what polars has no type for, it keeps as objects
+            found[name] = pl.Series(name, values, dtype=pl.Object)
+    return pl.DataFrame(found)
+
+
+RECTANGULAR = [objects, frame, categories, inferred, of_polars]
+RAGGED = [list, tuple, ragged]
+
+
+def told(*rows: Any) -> tuple[Any, ...]:
+    """Return all of an answer but its noisy numbers."""
+    content = answer(ridge_client_app(lambda _: rows), private_request())
+    shapes = [
+        (name, array.shape)
+        for record in content.array_records.values()
+        for name, array in record.items()
+    ]
+    return shapes, dict(content["config"]), dict(content.metric_records)
+
+
+def same(kind: Any, record: Any, target: Any, y_kind: Any = list) -> None:
+    before = told(kind(BASE), y_kind(TARGETS))
+    after = told(kind([*BASE, record]), y_kind([*TARGETS, target]))
+    assert before == after
+    assert before[0]
+
+
+@pytest.mark.parametrize("kind", RECTANGULAR)
+@given(record=records, target=cells)
+@settings(max_examples=60, deadline=None)
+def test_any_record_in_a_table(kind, record, target):
+    same(kind, record, target)
+
+
+@pytest.mark.parametrize("kind", RAGGED)
+@given(record=of_any_length, target=of_any_length)
+@settings(max_examples=60, deadline=None)
+def test_any_record_of_any_length(kind, record, target):
+    same(kind, record, target)
+
+
+@pytest.mark.parametrize("kind", [list, ragged, pd.Series])
+@given(target=cells)
+@settings(max_examples=30, deadline=None)
+def test_any_target(kind, target):
+    same(objects, [1.0] * D, target, kind)
+
+
+@pytest.mark.parametrize(
+    "record", [["n/a"] * D, [], [1.0, [2.0], 3.0], [1.0] * (D + 1), None, 7.0]
+)
+def test_records_that_used_to_decide(record):
+    """One of another length, a cell that is a list, a category that is no number."""
+    same(list, record, 1.0)
+    if record and len(record if isinstance(record, list) else ()) == D:
+        same(categories, record, 1.0)
+
+
+def test_a_weight_that_is_no_number_is_refused_like_any_other():
+    X, y = objects(BASE), TARGETS
+    good, bad = np.ones(N), np.array([1.0, np.nan, -1.0, 1.0])
+    weights = (good, bad, np.array([]), ["n/a"])
+    (error,) = {told(X, y, weight)[1]["error"] for weight in weights}
+    assert "none for sample weights" in error
+
+
+def test_a_feature_map_that_is_too_wide_is_declined():
+    wide = FeatureMap.from_text("fourier 20000 gamma=0.1")
+    release = ReleaseRequest("0" * 32, privacy(), True, ReleaseQuestion())
+    request = AskRelease(release, feature_map=wide)
+    guards = Guards(curator=Curator(PrivacyPolicy(1.0, 1e-5)))
+    with pytest.raises(ProtocolError, match="at most 8192"):
+        respond(request, lambda: (BASE, TARGETS, None), guards)
+    assert not guards.curator.past

@@ -1,0 +1,183 @@
+"""`load_data` returns batches or a query: the same fit as with rows in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from fakes import InProcessGrid, fit
+from generators import relative_error
+
+from fedridge_flwr import (
+    DifferentialPrivacy,
+    FeatureMap,
+    FedRidge,
+    LegacyFedRidge,
+    NotEnoughClientsError,
+    SecureSum,
+    SitePolicy,
+    ridge_client_app,
+)
+from fedridge_flwr.data import local_table
+
+K, NAMES = 4, ["a", "b", "c"]
+
+
+def frame(k: int) -> pd.DataFrame:
+    rng = np.random.default_rng(k)
+    X = rng.normal(loc=k, size=(60 + k, 3))
+    y = rng.poisson(np.exp(0.1 * X[:, 0] - 0.1 * X[:, 1])).astype(float)
+    return pd.DataFrame(X, columns=NAMES).assign(y=y, w=rng.integers(0, 3, len(y)))
+
+
+def whole(data: pd.DataFrame) -> Any:
+    return data[NAMES], data["y"], data["w"]
+
+
+def in_batches(data: pd.DataFrame) -> Iterator[Any]:
+    for start in range(0, len(data), 25):
+        yield whole(data[start : start + 25])
+
+
+WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "generator": in_batches,
+    "list": lambda data: list(in_batches(data)),
+    "pandas": lambda data: (data, "y", "w"),
+    "reader": lambda data: (pa.Table.from_pandas(data).to_reader(20), "y", "w"),
+    "query": lambda data: (pl.from_pandas(data).lazy(), "y", "w"),
+}
+ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+def run(
+    way: Any, kind: Any = FedRidge, client: Any = None, nodes: int = K, **given: Any
+) -> Any:
+    def load_data(context: Any) -> Any:
+        return way(frame(int(context.node_config["partition-id"])))
+
+    app = ridge_client_app(load_data, **(client or {}))
+    strategy = kind(**{"min_available_nodes": nodes, **given})
+    return fit(strategy, InProcessGrid.of_app(app, nodes), num_rounds=3)
+
+
+@ways
+@pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
+def test_one_shot_is_that_of_the_rows(way: Any, kind: Any) -> None:
+    found, expected = run(way, kind), run(whole, kind)
+    assert found.statistics_.count == expected.statistics_.count
+    assert relative_error(found.model_.coef_, expected.model_.coef_) < 1e-12
+
+
+@pytest.mark.parametrize("way", [in_batches, WAYS["query"]], ids=["batches", "query"])
+@pytest.mark.parametrize(
+    ("settings", "client"),
+    [
+        ({"mode": "cg"}, {}),
+        ({"mode": "refine"}, {}),
+        ({"mode": "auto"}, {}),
+        ({"feature_map": FeatureMap.from_text("standardize | polynomial 2")}, {}),
+        ({"statistics": "triangular"}, {}),
+        ({"wire_dtype": "float32"}, {}),
+        ({"family": "poisson"}, {}),
+        ({"standard_errors": "HC3"}, {}),
+        ({"alphas": [0.1, 1.0, 10.0], "cv": "clients"}, {}),
+        ({"fraction_evaluate": 1.0}, {}),
+        ({"secure": SecureSum(min_clients=3)}, {}),
+        ({}, {"site_policy": SitePolicy.preset(5)}),
+        ({}, {"site_policy": SitePolicy(allowed_columns=[*NAMES, "y"])}),
+    ],
+    ids=str,
+)
+def test_everything_else_works_on_the_rows(
+    way: Any, settings: Any, client: Any
+) -> None:
+    found = run(way, client=client, **settings)
+    expected = run(whole, client=client, **settings)
+    assert not found.report_.failures
+    coef = (found.model_.coef_, expected.model_.coef_)
+    assert relative_error(*coef) < (1e-12 if "mode" not in settings else 1e-8)
+
+
+@ways
+def test_private_releases_are_made_of_rows_in_memory(way: Any) -> None:
+    private = DifferentialPrivacy(
+        epsilon=1.0, delta=1e-5, x_norm_bound=9.0, y_bound=9.0
+    )
+    with pytest.raises(NotEnoughClientsError, match="neither batches nor names"):
+        run(way, privacy=private)
+
+
+def test_rows_that_are_many_are_collected_in_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_table, "HELD_BYTES", 1000)
+    found, expected = run(WAYS["query"], mode="cg"), run(whole, mode="cg")
+    assert relative_error(found.model_.coef_, expected.model_.coef_) < 1e-8
+
+
+def test_a_query_is_a_table_for_a_formula() -> None:
+    def lazy(data: pd.DataFrame) -> Any:
+        return pl.from_pandas(
+            data.assign(sex=np.where(data.a > data.b, "f", "m"))
+        ).lazy()
+
+    found = run(lazy, formula="y ~ a + sex")
+    expected = run(lambda data: lazy(data).collect(), formula="y ~ a + sex")
+    assert relative_error(found.model_.coef_, expected.model_.coef_) == 0.0
+
+
+# ---- guards and errors --------------------------------------------------------------
+
+
+def test_min_rows_counts_rows_with_weight() -> None:
+    n = int((frame(0).w > 0).sum())
+    assert n < len(frame(0))
+    for way in (in_batches, WAYS["query"]):
+        with pytest.raises(NotEnoughClientsError, match=f"min_rows={n + 1}"):
+            run(way, client={"min_rows": n + 1}, nodes=1)
+        assert run(way, client={"min_rows": n}, nodes=1).statistics_.count == 60
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        (lambda data: (data, "z"), "the stream has no column 5"),
+        (lambda data: (np.eye(3), "y"), "a ndarray is no Arrow stream"),
+        (lambda data: (data.assign(a="f"), "y"), "column 0 has text or categories"),
+        (lambda data: (data.assign(a=None), "y"), "60 of 60 rows"),
+        (lambda data: iter([data]), "each batch must be a tuple .* got DataFrame"),
+        (lambda data: iter([]), "there are no batches"),
+        (lambda data: [], "there are no batches"),
+        (lambda data: iter([whole(data), whole(data)[:2]]), ""),
+        (lambda data: {"X": 1}, "batches of .X, y., an Arrow stream and its target"),
+        (lambda data: pl.from_pandas(data).lazy(), "does not say which columns"),
+        (lambda data: "y", "got a str"),
+    ],
+)
+def test_what_load_data_must_not_return(way: Any, said: str) -> None:
+    if not said:  # weights may be left out of a batch in one pass
+        assert run(way, nodes=1).statistics_.count == 120
+        return
+    with pytest.raises(NotEnoughClientsError, match=said) as error:
+        run(way, nodes=1)
+    assert "'a'" not in str(error.value)
+
+
+def test_nor_batches_of_other_columns() -> None:
+    def differ(data: pd.DataFrame) -> Any:
+        yield data[["a", "b"]], data["y"]
+        yield data[NAMES], data["y"]
+
+    for settings in ({}, {"mode": "cg"}):
+        with pytest.raises(NotEnoughClientsError, match="2 features against 3"):
+            run(differ, nodes=1, **settings)
+
+
+def test_a_formula_wants_a_table_and_not_batches() -> None:
+    with pytest.raises(NotEnoughClientsError, match="return the whole table"):
+        run(WAYS["query"], formula="y ~ a", nodes=1)

@@ -1,0 +1,162 @@
+"""What is said about the cost of noise, before and after a fit, holds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedridge_flwr import DifferentialPrivacy, PrivacyError
+from fedridge_flwr.app.synthetic import paper_rows
+from fedridge_flwr.privacy.estimators import NoisyEquations
+from fedridge_flwr.privacy.planning import (
+    USABLE_BELOW,
+    WEAK_BELOW,
+    noise_over_signal,
+    simulated_release,
+)
+from fedridge_flwr.privacy.private_solve import centre, solve_centred, solve_release
+
+FEW = {"n_features": 60, "n_rows": 4000, "n_clients": 20}
+SIZES = {"n_features": 100, "n_rows": 8000, "n_clients": 20}
+
+
+def simulated(rng, d, n, design="equal", unexplained=0.3):
+    """Return rows whose model explains a variance of 1, the model, and variances."""
+    variances = np.arange(1, d + 1.0) ** (0.0 if design == "equal" else -1.0)
+    variances *= d / variances.sum()
+    X = rng.normal(size=(n, d)) * np.sqrt(variances)
+    w = rng.normal(size=d)
+    w /= math.sqrt(w @ (variances * w))
+    return X, X @ w + unexplained * rng.normal(size=n), w, variances
+
+
+def lost_share(found, w, variances) -> float:
+    return float((found - w) @ (variances * (found - w)))
+
+
+@pytest.mark.parametrize("d", [5, 10, 20, 50])
+def test_with_the_rows_needed_little_is_lost(d):
+    rng = np.random.default_rng(d)
+    lost = []
+    for clients, epsilon in itertools.product((1, 5, 20), (0.5, 1.0, 3.0) * 5):
+        privacy = DifferentialPrivacy(
+            epsilon, 1e-5, x_norm_bound=1.1 * math.sqrt(d), y_bound=3.0
+        )
+        n = math.ceil(privacy.rows_needed(d, clients, math.sqrt(d)))
+        X, y, w, variances = simulated(rng, d, n)
+        stats = simulated_release(privacy, X, y, 1.0, clients, rng)
+        model = solve_release(stats, 1e-3, fit_intercept=False)
+        lost.append(lost_share(model.coef_, w, variances))
+    assert np.quantile(lost, 0.9) <= 0.2
+
+
+def test_models_called_usable_have_lost_less_than_a_quarter():
+    """400 models of all kinds; the verdict sees their noisy statistics only."""
+    rng = np.random.default_rng(0)
+    levels, lost = [], []
+    for _ in range(400):
+        d, n = int(rng.choice([5, 10, 20, 50])), int(np.exp(rng.uniform(6.2, 10.3)))
+        design = str(rng.choice(["equal", "1/i"]))
+        X, y, w, variances = simulated(rng, d, n, design, rng.choice([0.1, 0.5, 1.0]))
+        privacy = DifferentialPrivacy(
+            rng.choice([0.3, 1.0, 3.0, 10.0]),
+            1e-5,
+            x_norm_bound=rng.choice([0.8, 1.1, 1.5]) * math.sqrt(d),
+            y_bound=rng.choice([2.0, 3.0, 6.0]),
+        )
+        stats = simulated_release(privacy, X, y, 1.0, int(rng.choice([1, 5, 20])), rng)
+        equations = centre(stats, fit_intercept=False)
+        model = solve_centred(stats, equations, 1e-3, fit_intercept=False)
+        levels.append(noise_over_signal(equations, model.coef_[:, None]))
+        lost.append(lost_share(model.coef_, w, variances))
+    levels, bad = np.array(levels), np.array(lost) > 0.25
+    usable, hopeless = levels < USABLE_BELOW, levels >= WEAK_BELOW
+    assert np.mean(bad[usable]) <= 0.02
+    assert np.mean(bad[hopeless]) >= 0.5
+    # A verdict that calls nothing usable would pass, too.
+    assert usable.sum() > 150
+
+
+def test_without_noise_nothing_is_lost():
+    exact = NoisyEquations(np.eye(2), np.ones((2, 1)), 0.0, 0.0)
+    assert noise_over_signal(exact, np.ones((2, 1))) == 0.0
+    noisy = NoisyEquations(np.eye(2), np.ones((2, 1)), 1.0, 1.0)
+    assert noise_over_signal(noisy, np.zeros((2, 1))) == math.inf
+
+
+# ---- one round, chosen beforehand ----------------------------------------------------
+
+
+def auto(epsilon: float, **options) -> DifferentialPrivacy:
+    bounds = {"x_norm_bound": 11.0, "y_bound": 3.0}
+    return DifferentialPrivacy(epsilon, 1e-5, estimator="auto", **bounds, **options)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "estimator", "limit"),
+    [
+        (0.5, "moments", 0.30),
+        (1.0, "moments", 0.16),
+        (2.0, "moments", 0.11),
+        (10.0, "noise_aware", 0.04),
+    ],
+)
+def test_the_choice_is_good_on_the_papers_data(epsilon, estimator, limit):
+    privacy = auto(epsilon, expected=SIZES)
+    assert privacy.estimator == estimator
+    errors = []
+    for seed in range(200, 210):
+        parts = [
+            paper_rows(k, rows=500, features=100, gamma=0.5, seed=seed)
+            for k in range(20)
+        ]
+        X, y = (np.concatenate([part[j][100:] for part in parts]) for j in (0, 1))
+        T, t = (np.concatenate([part[j][:100] for part in parts]) for j in (0, 1))
+        rng = np.random.default_rng([seed, int(10 * epsilon)])
+        stats = simulated_release(privacy, X, y, 1.0, 20, rng)
+        model = solve_release(stats, 0.01, fit_intercept=False)
+        errors.append(np.mean((model.predict(T) - t) ** 2))
+    assert np.mean(errors) <= limit
+    assert max(errors) < 3 * np.median(errors)
+
+
+def test_the_choice_is_made_once_and_sent():
+    privacy = auto(1.0, expected=FEW)
+    asked = DifferentialPrivacy.from_config(privacy.to_config())
+    assert asked.shares(1) == privacy.shares(1)
+    assert asked.uses_residuals
+    assert math.fsum(privacy.shares(1).values()) == pytest.approx(1.0)
+    assert privacy == auto(1.0, expected=FEW)
+    assert privacy.sensitivity() == 1.0
+    assert replace(privacy, neighboring="replace-one").sensitivity() == 2.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"expected": {"n_features": 3}},
+        {"expected": {**SIZES, "n_rows": 0}},
+        {"expected": {**SIZES, "n_rows": "many"}},
+        {"expected": SIZES, "rounds": 3},
+        {"expected": SIZES, "budget_split": {"gram": 0.5, "moment": 0.5}},
+    ],
+)
+def test_a_choice_needs_public_numbers(options):
+    with pytest.raises(PrivacyError):
+        auto(1.0, **options)
+
+
+def test_the_expected_loss_falls_with_rows_and_is_about_one_round():
+    privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+    found = [privacy.expected_loss(10, n, 5) for n in (200, 2000, 20_000, 200_000)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < 0.01
+    with pytest.raises(PrivacyError, match="one round"):
+        DifferentialPrivacy(
+            1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0, rounds=3
+        ).expected_loss(10, 100, 5)
