@@ -18,7 +18,7 @@ from ..features import FeatureMap
 from ..linalg.blas import one_blas_thread
 from ..statistics.encoding import EXACT_FORMS, STATISTICS
 from ..statistics.plain import PlainStatistics
-from .columns import Agreement, agree_on_columns, reason_to_refuse
+from .agreement.columns import Agreement, agree_on_columns, reason_to_refuse
 from .settings import FitSettings
 
 _REFUSED = {

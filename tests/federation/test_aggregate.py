@@ -93,7 +93,7 @@ def test_small_contributions_that_are_merged_together_are_those_of_all_rows(
 
 def test_columns_in_common_are_no_reason_to_accept_everything():
     """What is looked up for clients with the columns of the last one is no more."""
-    from fedridge_flwr.federation.class_agreement import ClassAggregate
+    from fedridge_flwr.federation.agreement.class_agreement import ClassAggregate
     from fedridge_flwr.federation.settings import FitSettings
 
     X, labels = np.random.default_rng(0).normal(size=(6, 2)), ["a", "b", "c"]
