@@ -34,11 +34,11 @@ from .features import (
     RandomFourierFeatures,
     Standardize,
 )
-from .federation.disclosure import SitePolicy
 from .federation.read_table import read_table
 from .federation.recommend import Recommendation, recommend
 from .federation.report import FitReport
 from .federation.secure_sum import SecurePolicy, SecureSum
+from .federation.site.disclosure import SitePolicy
 from .privacy import (
     DifferentialPrivacy,
     PrivacyLedger,
@@ -47,12 +47,16 @@ from .privacy import (
     PrivateStatistics,
     solve_private,
 )
-from .regression.alpha_grid import UnlikeScalesWarning
-from .regression.alpha_selection import AlphaSelection, GridEdgeWarning, select_alpha
+from .regression.alpha.alpha_grid import UnlikeScalesWarning
+from .regression.alpha.alpha_selection import (
+    AlphaSelection,
+    GridEdgeWarning,
+    select_alpha,
+)
+from .regression.alpha.leave_client_out import ClampedLossWarning
 from .regression.classification import RidgeClassifierModel
-from .regression.family_model import FamilyModel
-from .regression.inference import FewSitesWarning, Inference, infer
-from .regression.leave_client_out import ClampedLossWarning
+from .regression.inference.infer import FewSitesWarning, Inference, infer
+from .regression.likelihood.family_model import FamilyModel
 from .regression.model import RidgeModel
 from .regression.solve import solve, solve_path
 from .statistics.fixed_point import FixedPointStatistics
@@ -62,7 +66,7 @@ from .statistics.sufficient import SufficientStatistics
 from .statistics.triangular import TriangularStatistics
 
 if TYPE_CHECKING:
-    from .federation.contribution_ledger import Ledger
+    from .federation.ledger.contribution_ledger import Ledger
     from .flower import (
         FedRidge,
         LegacyFedRidge,
@@ -158,7 +162,7 @@ def __getattr__(name: str) -> Any:
     if name in _FROM_FLOWER:
         return getattr(import_module(".flower", __name__), name)
     if name == "Ledger":  # it brings SQLite along
-        return import_module(".federation.contribution_ledger", __name__).Ledger
+        return import_module(".federation.ledger", __name__).Ledger
     if name in _ESTIMATORS:
         return getattr(import_module(".regression.federated_estimator", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

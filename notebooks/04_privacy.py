@@ -222,11 +222,12 @@ for epsilon in (0.1, 1.0, 10.0):
     print(f"  epsilon {epsilon:>4}: {needed_few:>7,.0f} for 4 features,", end="")
     print(f" {needed_many:>9,.0f} for 80")
     assert (needed_few < ROWS) == (epsilon >= 1.0)
-    assert (needed_many < ROWS) == (epsilon >= 10.0)
+    assert needed_many > ROWS
 
 # %% [markdown]
-# So with 4 features ε = 1 should work and ε = 0.1 should not. With 80 features even ε =
-# 1 should not work.
+# So with 4 features ε = 1 should work and ε = 0.1 should not. With 80 features there
+# are too few patients at any of these ε, and far too few at 1: with the rows needed,
+# noise takes about a tenth of what could be explained.
 #
 # ## What a clinic decides for itself
 #
@@ -456,12 +457,13 @@ assert spent > 3 * max(EPSILONS)
 #
 # Eighty features, 3,000 patients, ε = 0.8. The noise in the 80 × 80 Gram matrix is
 # larger than the matrix. We fitted four times. "NOT USABLE" means that every
-# coefficient is 0; "WEAK" means that little signal is left:
+# coefficient is 0; "NOT RELIABLE" and "WEAK" mean that noise took most, or much, of the
+# signal:
 
 # %%
 verdicts = [each.report_.privacy.verdict for each in private["one round"]]
 print(*verdicts, sep="\n")
-assert all(each.startswith(("NOT USABLE", "WEAK")) for each in verdicts)
+assert all(each.startswith(("NOT ", "WEAK")) for each in verdicts)
 needed = ONE_ROUND.rows_needed(80, CLINICS)
 print(f"\nrows needed: {needed:,.0f}, rows there: {ROWS:,}")
 assert needed > 2 * ROWS

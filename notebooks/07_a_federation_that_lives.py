@@ -45,7 +45,8 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.regression import drift, drift_over_time
+from fedridge_flwr.regression import drift_over_time
+from fedridge_flwr.regression.inference.infer import drift
 
 logging.disable(logging.WARNING)
 # %matplotlib inline

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedridge_flwr import SufficientStatistics, solve
-from fedridge_flwr.federation.contribution_ledger import Ledger
+from fedridge_flwr.federation.ledger.contribution_ledger import Ledger
 
 from .measure import Ratio, seconds
 from .simulated import Simulator

@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
 from fedridge_flwr import SufficientStatistics
-from fedridge_flwr.regression.leave_client_out import held_out_losses
+from fedridge_flwr.regression.alpha.leave_client_out import held_out_losses
 
 from .measure import Ratio, race
 

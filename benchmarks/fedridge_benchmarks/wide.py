@@ -20,8 +20,8 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
+from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.fit_run import FitRun
-from fedridge_flwr.federation.respond import Guards, respond
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.flower.protocol.answer_records import (
     answer_fields,

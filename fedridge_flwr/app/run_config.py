@@ -15,8 +15,8 @@ from ..federation.requests import MODES
 from ..federation.screening.outliers import SCREENS
 from ..federation.secure_sum.terms import SecureSum
 from ..privacy import DifferentialPrivacy
-from ..regression.families import FAMILY_NAMES
-from ..regression.inference import COVARIANCES
+from ..regression.inference.infer import COVARIANCES
+from ..regression.likelihood.families import FAMILY_NAMES
 from ..statistics.float32 import WIRE_DTYPES
 
 _SMALLEST = {"d": 1, "n": 1, "privacy_rounds": 1}

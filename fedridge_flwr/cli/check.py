@@ -17,9 +17,9 @@ from ..data.site_files import table_options
 from ..data.sources import TableFile
 from ..data.table_profile import TableProfile
 from ..errors import DataError
-from ..federation.disclosure import SitePolicy
+from ..federation.agreement.table_agreement import agree_on_coding
 from ..federation.requests import AskStatistics, AskTable
-from ..federation.table_agreement import agree_on_coding
+from ..federation.site.disclosure import SitePolicy
 from ..statistics.encoding import Encoded, encode_rows
 from .fit import misspelt
 

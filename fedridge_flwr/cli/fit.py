@@ -11,8 +11,8 @@ from ..data.formula import TableFormula
 from ..data.site_files import SiteFile, find_site_files
 from ..data.sources import similar_name
 from ..errors import DataError, FedRidgeError
-from ..federation.disclosure import SitePolicy
-from ..federation.respond import Guards
+from ..federation.answering.respond import Guards
+from ..federation.site.disclosure import SitePolicy
 from ..flower.local_fit import LocalFit
 from .progress import Progress
 

@@ -18,7 +18,7 @@ Client = Annotated[str, typer.Argument(help="Name of the client in the ledger.")
 
 
 def _open(path: Path, *, create: bool = False) -> Any:
-    from ..federation.contribution_ledger import Ledger
+    from ..federation.ledger.contribution_ledger import Ledger
 
     return Ledger(path, create=create)
 

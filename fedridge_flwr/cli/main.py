@@ -138,7 +138,7 @@ def check(
 
     Nothing is sent. Ends with 1 if the site would decline.
     """
-    from ..federation.disclosure import SitePolicy
+    from ..federation.site.disclosure import SitePolicy
     from .check import check_site
 
     rules = None if policy is None else SitePolicy.load(policy)

@@ -22,12 +22,7 @@ from .coding import Coding
 from .formula import TableFormula
 from .sources import TableFile
 from .table_errors import load_arrow
-from .table_profile import (
-    MOST_LEVELS,
-    MOST_UNDECLARED,
-    ColumnProfile,
-    TableProfile,
-)
+from .table_profile import MOST_LEVELS, MOST_UNDECLARED, ColumnProfile, TableProfile
 from .table_values import ColumnScan, level_text
 
 BATCH_ROWS = 65_536

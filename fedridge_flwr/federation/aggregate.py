@@ -18,7 +18,7 @@ from ..features import FeatureMap
 from ..linalg.blas import one_blas_thread
 from ..statistics.encoding import EXACT_FORMS, STATISTICS
 from ..statistics.plain import PlainStatistics
-from .columns import Agreement, agree_on_columns, reason_to_refuse
+from .agreement.columns import Agreement, agree_on_columns, reason_to_refuse
 from .settings import FitSettings
 
 _REFUSED = {
@@ -270,13 +270,14 @@ class Aggregate(Answers):
         schema, form, group = self._last
         if part.schema is not schema or part.form != form:
             group = self._groups.get((part.schema, part.form))
+            self._last = part.schema, part.form, group
         if group is None:
             group = _Group([client], part.start_total())
             self._groups[part.schema, part.form] = group
+            self._last = part.schema, part.form, group
         else:
             group.running.add(part)
             group.clients.append(client)
-        self._last = part.schema, part.form, group
 
     def result(self) -> Any:
         """Return the total over the columns of most clients, or None without any.

@@ -14,17 +14,17 @@ from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
 from ..regression.summary import recommends_triangular
-from .family_fit import family_fit
-from .multiround_fit import multiround
-from .one_shot import one_shot, solve_gathered
-from .private_fit import private_one_shot, private_refinement
+from .fits.family_fit import family_fit
+from .fits.multiround_fit import multiround
+from .fits.one_shot import one_shot, solve_gathered
+from .fits.private_fit import private_one_shot, private_refinement
+from .fits.standard_errors import infer_result
 from .recommend import better_mode
 from .report import FitReport
 from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
 from .scope import scope_text, with_reasons
 from .settings import FitSettings
-from .standard_errors import infer_result
 
 # What a report tells of the settings; names of columns are in the model.
 _TOLD = (
@@ -53,7 +53,7 @@ def way_of_fitting(settings: FitSettings) -> Fit:
     """Return the fit that given settings need, before its first round."""
     if settings.secure is not None:
         # It brings the primitives along, which no other fit needs.
-        from .secure_fit import secure_one_shot
+        from .fits.secure_fit import secure_one_shot
 
         return secure_one_shot(settings)
     if settings.privacy is not None:

@@ -12,7 +12,7 @@ from ..data.local_table import as_local_table
 from ..data.sources import TableFile
 from ..data.table_options import TableOptions
 from ..errors import DataError, FedRidgeError
-from .table_agreement import agree_on_coding
+from .agreement.table_agreement import agree_on_coding
 
 
 def read_table(

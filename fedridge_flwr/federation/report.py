@@ -25,7 +25,7 @@ from .scope import scope_text, with_reasons
 if TYPE_CHECKING:
     import os
 
-    from ..regression.inference_result import Inference
+    from ..regression.inference.inference_result import Inference
     from ..regression.model import RidgeModel
 
 

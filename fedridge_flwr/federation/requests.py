@@ -16,10 +16,10 @@ from ..data.names import Columns
 from ..data.schema import Schema
 from ..features import FeatureMap
 from ..privacy.curator import ReleaseRequest
-from ..regression.leave_client_out import HeldOut
+from ..regression.alpha.leave_client_out import HeldOut
+from ..regression.inference.residual_moments import ResidualProbe
+from ..regression.likelihood.working import Points
 from ..regression.model import RidgeModel
-from ..regression.residual_moments import ResidualProbe
-from ..regression.working import Points
 from . import costs
 from .costs import BUDGET, MOST_FEATURES, oneshot_bytes
 from .secure_sum.terms import Terms

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._types import Array
 from ..privacy.privacy_report import PrivacyReport
-from ..regression.alpha_selection import AlphaSelection
+from ..regression.alpha.alpha_selection import AlphaSelection
+from ..regression.inference.residual_moments import ResidualMoments
 from ..regression.model import RidgeModel
-from ..regression.residual_moments import ResidualMoments
 from .aggregate import Answers
 from .reporting.rounds import Refinement
 from .requests import Request
 
 if TYPE_CHECKING:
-    from .gather import Gathered
+    from .fits.gather import Gathered
 
 
 @dataclass(frozen=True)

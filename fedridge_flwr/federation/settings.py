@@ -11,9 +11,9 @@ from ..data.schema import Schema
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..privacy.mechanism import DifferentialPrivacy
-from ..regression.alpha_grid import Alphas, check_alphas
-from ..regression.families import FAMILY_NAMES
-from ..regression.inference import COVARIANCES
+from ..regression.alpha.alpha_grid import Alphas, check_alphas
+from ..regression.inference.infer import COVARIANCES
+from ..regression.likelihood.families import FAMILY_NAMES
 from ..regression.model import RidgeModel
 from ..statistics.encoding import STATISTICS
 from ..statistics.float32 import WIRE_DTYPES

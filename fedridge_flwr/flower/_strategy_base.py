@@ -22,9 +22,9 @@ from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskCounts, AskEvaluation, Request
 from ..federation.settings import FitSettings
-from ..regression.alpha_selection import AlphaSelection
-from ..regression.binned import BinnedOutcomes
-from ..regression.family_model import FamilyModel
+from ..regression.alpha.alpha_selection import AlphaSelection
+from ..regression.likelihood.binned import BinnedOutcomes
+from ..regression.likelihood.family_model import FamilyModel
 from ..regression.model import RidgeModel
 from .error_text import LONGEST_NAME
 from .evaluation_metrics import pool_evaluations
@@ -35,7 +35,7 @@ from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
 
 if TYPE_CHECKING:
-    from ..federation.ledger_runs import Receipt
+    from ..federation.ledger.ledger_runs import Receipt
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
@@ -265,7 +265,7 @@ class StrategyBase(FittedAttributes):
         Receipt
             Who, when, the hash of the total before and after, and how exact it is.
         """
-        from ..federation.contribution_ledger import Ledger
+        from ..federation.ledger.contribution_ledger import Ledger
 
         if self._settings.ledger is None:
             raise FedRidgeError("only a strategy with ledger=... can remove a client.")

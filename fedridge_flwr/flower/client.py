@@ -38,8 +38,12 @@ from ..errors import (
     ProtocolError,
 )
 from ..features import FeatureMap, check_permission
-from ..federation.disclosure import SitePolicy
-from ..federation.policy_file import CONFIG_KEY, VARIABLE, policies_in_force
+from ..federation.answering.respond import (
+    EVALUATION_TASKS,
+    Guards,
+    loaded_rows,
+    respond,
+)
 from ..federation.requests import (
     SECURE_TASKS,
     AskCounts,
@@ -48,8 +52,9 @@ from ..federation.requests import (
     AskTable,
     Request,
 )
-from ..federation.respond import EVALUATION_TASKS, Guards, loaded_rows, respond
 from ..federation.secure_sum.terms import STATE, SecurePolicy
+from ..federation.site.disclosure import SitePolicy
+from ..federation.site.policy_file import CONFIG_KEY, VARIABLE, policies_in_force
 from ..linalg.blas import keep_to_own_cores
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy

@@ -9,8 +9,8 @@ from ..errors import DataError, FedRidgeError, PolicyError
 # Between a message and load_data there is nothing but these.
 _CALLERS = (
     __package__,
-    "fedridge_flwr.federation.respond",
-    "fedridge_flwr.federation.secure_respond",
+    "fedridge_flwr.federation.answering.respond",
+    "fedridge_flwr.federation.answering.secure_respond",
 )
 _LONGEST_REASON = 400
 LONGEST_NAME = 64

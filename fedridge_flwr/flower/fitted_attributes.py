@@ -4,18 +4,18 @@ from typing import Any, TypeVar, cast
 
 from ..errors import PrivacyError
 from ..federation.fit_run import FitRun
+from ..federation.fits.standard_errors import infer_result
 from ..federation.report import FitReport
 from ..federation.settings import FitSettings
-from ..federation.standard_errors import infer_result
 from ..privacy.intervals import PrivateInference, infer_private
 from ..privacy.noisy_statistics import PrivateStatistics
-from ..regression.alpha_selection import AlphaSelection
-from ..regression.family_inference import FamilyInference
-from ..regression.family_model import FamilyModel
-from ..regression.inference import Inference
+from ..regression.alpha.alpha_selection import AlphaSelection
+from ..regression.inference.infer import Inference
+from ..regression.inference.residual_moments import ResidualMoments
+from ..regression.likelihood.family_inference import FamilyInference
+from ..regression.likelihood.family_model import FamilyModel
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import Exact, Statistics
-from ..regression.residual_moments import ResidualMoments
 from ..statistics.encoding import EXACT_FORMS
 
 _T = TypeVar("_T")

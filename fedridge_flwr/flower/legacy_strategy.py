@@ -35,7 +35,7 @@ from ..federation.aggregate import Answers
 from ..federation.requests import Request
 from ..federation.secure_sum.terms import SecureSum
 from ..privacy.mechanism import DifferentialPrivacy
-from ..regression.alpha_grid import Alphas
+from ..regression.alpha.alpha_grid import Alphas
 from ..regression.model import RidgeModel
 from ._strategy_base import (
     StrategyBase,

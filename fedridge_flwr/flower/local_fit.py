@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..data.local_table import RawRows
+from ..federation.answering.respond import Guards, loaded_rows
 from ..federation.requests import Request
-from ..federation.respond import Guards, loaded_rows
 from ._strategy_base import StrategyBase, settings_of
 from .client import Site
 from .exchange import Reply

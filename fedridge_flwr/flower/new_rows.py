@@ -9,9 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from ..errors import DataError
-from ..federation.delta_respond import UploadRecord, check_position, respond_since
+from ..federation.answering.delta_respond import (
+    UploadRecord,
+    check_position,
+    respond_since,
+)
+from ..federation.answering.respond import Guards, loaded_rows
 from ..federation.requests import Answer
-from ..federation.respond import Guards, loaded_rows
 
 CONFIG_KEY = "uploads"
 

@@ -13,9 +13,9 @@ from .._checks import check_whole
 from ..data.rows import check_rows
 from ..errors import DataError, PrivacyError
 from ..features import FeatureMap, check_permission
-from ..federation.disclosure import SitePolicy
+from ..federation.answering.respond import EVALUATION_TASKS, Guards, loaded_rows
 from ..federation.requests import AskStatistics
-from ..federation.respond import EVALUATION_TASKS, Guards, loaded_rows
+from ..federation.site.disclosure import SitePolicy
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
 from ..statistics.sufficient import SufficientStatistics

@@ -7,11 +7,11 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context
 
-from ..federation.disclosure import SitePolicy
-from ..federation.secure_respond import SecureGuard
+from ..federation.answering.secure_respond import SecureGuard
 from ..federation.secure_sum.client_steps import ClientState
 from ..federation.secure_sum.terms import STATE, SecurePolicy
-from ..federation.step_markers import mark_step
+from ..federation.site.disclosure import SitePolicy
+from ..federation.site.step_markers import mark_step
 
 
 class SecureMemory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.stats import norm
@@ -223,9 +223,8 @@ def _one_target(
     unit = float(np.trace(stats.gram)) / len(stats.gram)
     G, h = stats.gram / unit, stats.moment[:, target] / unit
     s_g, s_h = stats.gram_sd / unit, stats.moment_sd / unit
-    assert stats.target_gram is not None  # noqa: S101 (reason_to_withhold has looked)
     start = np.linalg.solve(G, h)
-    squares = float(stats.target_gram[target, target]) / unit
+    squares = float(cast("Array", stats.target_gram)[target, target]) / unit
     left = max(squares - 2.0 * float(start @ h) + float(start @ G @ start), 0.0)
     # One deviation of its noise more, so that chance does not make it too small.
     variance = (left + stats.target_gram_sd / unit) / n_rows

@@ -190,7 +190,7 @@ class DifferentialPrivacy:
         if self.estimator == "moments":
             split = refinement_shares(1, 1, self.epsilon, self.rules)
         elif self.rounds == 1:
-            from .planning import choose_release  # which simulates this mechanism
+            from .planning import choose_release
 
             plain = replace(self, estimator="noise_aware", expected=None)
             estimator, split = choose_release(plain, self.expected)

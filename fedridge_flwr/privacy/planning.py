@@ -50,7 +50,7 @@ def predicted_loss(
     Rows of normal features of equal variance are clipped, summed, noised and solved by
     the code that does it in a fit, without an intercept.
     """
-    from .private_solve import solve_release  # which imports the mechanism
+    from .private_solve import solve_release
 
     rng = np.random.default_rng(0)
     length = typical_norm or _TYPICAL_NORM * privacy.x_norm_bound

@@ -1,10 +1,10 @@
 """Statistics to answers: solve, alpha, inference, sites; knows nothing of clients."""
 
-from .drift import Drift, DriftHistory, drift, drift_over_time
-from .family_inference import FamilyInference
-from .family_model import FamilyModel
-from .hypothesis_tests import HypothesisTest, nested_test, wald_test
-from .inference import FewSitesWarning, Inference, infer
+from .inference.drift import Drift, DriftHistory, drift, drift_over_time
+from .inference.hypothesis_tests import HypothesisTest, nested_test, wald_test
+from .inference.infer import FewSitesWarning, Inference, infer
+from .inference.named_matrix import NamedMatrix
+from .inference.residual_moments import ResidualMoments
 from .lasso import (
     ElasticNetModel,
     ElasticNetSelection,
@@ -13,8 +13,8 @@ from .lasso import (
     lasso_alphas,
     select_elastic_net,
 )
-from .leave_site_out import SiteInfluence, site_influence
-from .named_matrix import NamedMatrix
+from .likelihood.family_inference import FamilyInference
+from .likelihood.family_model import FamilyModel
 from .prediction import Predictions
 from .questions import (
     correlations,
@@ -23,10 +23,10 @@ from .questions import (
     standardized_coefficients,
     variance_inflation,
 )
-from .random_intercept import RandomSiteEffects, random_site_effects
-from .residual_moments import ResidualMoments
-from .site_effects import FixedSiteEffects, fixed_site_effects
-from .site_estimates import SiteEstimates, site_estimates
+from .sites.leave_site_out import SiteInfluence, site_influence
+from .sites.random_intercept import RandomSiteEffects, random_site_effects
+from .sites.site_effects import FixedSiteEffects, fixed_site_effects
+from .sites.site_estimates import SiteEstimates, site_estimates
 
 __all__ = [
     "Drift",

@@ -22,9 +22,9 @@ from .._types import Array
 from ..data.labels import class_targets
 from ..errors import FedRidgeError
 from ..statistics.sufficient import SufficientStatistics
-from .alpha_grid import Alphas
-from .alpha_selection import AlphaSelection, select_alpha
-from .inference import Inference, infer
+from .alpha.alpha_grid import Alphas
+from .alpha.alpha_selection import AlphaSelection, select_alpha
+from .inference.infer import Inference, infer
 from .model import RidgeModel
 from .normal_equations import FitOptions
 from .solve import solve

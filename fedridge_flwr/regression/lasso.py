@@ -21,11 +21,11 @@ from .._types import Array
 from ..errors import FedRidgeError, NotConvergedWarning, StatisticsError
 from ..linalg.coordinate_descent import PenalisedQuadratic
 from ..statistics.sufficient import SufficientStatistics
-from .alpha_grid import check_alphas
-from .leave_client_out import HeldOut, each_rest, total_of
+from .alpha.alpha_grid import check_alphas
+from .alpha.leave_client_out import HeldOut, each_rest, total_of
 from .model import RidgeModel
 from .normal_equations import NormalEquations, normal_equations
-from .site_parts import Parts, feature_labels, named_parts
+from .sites.site_parts import Parts, feature_labels, named_parts
 from .solve import sklearn_shapes
 
 _SMALLEST = 1e-3

@@ -20,12 +20,7 @@ from .._types import Array
 from ..errors import SingularSystemError, StatisticsError
 from ..linalg.orthogonal import OrthogonalSystem
 from ..statistics.sufficient import SufficientStatistics
-from .normal_equations import (
-    FitOptions,
-    NormalEquations,
-    Statistics,
-    normal_equations,
-)
+from .normal_equations import FitOptions, NormalEquations, Statistics, normal_equations
 from .solve import solve
 
 

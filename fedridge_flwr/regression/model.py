@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import Pipeline
 
-    from .inference_result import Inference
+    from .inference.inference_result import Inference
 
 _PREDICT_BYTES = 8 << 20
 

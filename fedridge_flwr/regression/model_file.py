@@ -26,7 +26,7 @@ from ..data.names import Names
 from ..errors import FedRidgeError
 from ..features import FeatureMap
 from ..statistics.encoding import STATISTICS
-from .families import FAMILY_NAMES
+from .likelihood.families import FAMILY_NAMES
 
 if TYPE_CHECKING:
     from .model import RidgeModel
@@ -99,7 +99,7 @@ def read_model(path: Path, build: Callable[..., RidgeModel]) -> RidgeModel:
         ) from error
     known = isinstance(content, dict) and content.get("format")
     if known == _FAMILY_FORMAT:
-        from .family_model import FamilyModel
+        from .likelihood.family_model import FamilyModel
 
         build = FamilyModel
     elif known != _FORMAT:

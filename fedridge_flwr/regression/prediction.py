@@ -11,10 +11,10 @@ from .._types import Array
 from ..data.names import Names
 from ..data.rows import named_block, places_of
 from ..errors import DataError
-from .inference_numbers import quantile
+from .inference.inference_numbers import quantile
 
 if TYPE_CHECKING:
-    from .inference_result import Inference
+    from .inference.inference_result import Inference
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ from ..data.names import Names
 from ..data.schema import Schema
 from ..errors import FedRidgeError, StatisticsError
 from ..linalg.packed import mean_rounding
-from .named_matrix import NamedMatrix
+from .inference.named_matrix import NamedMatrix
 from .normal_equations import Exact, as_moments
 from .singular import explain_singular, singular_error
-from .site_parts import feature_labels, target_labels
+from .sites.site_parts import feature_labels, target_labels
 from .solve import solve
 
 _Stats = TypeVar("_Stats", bound=Exact)

@@ -242,8 +242,8 @@ def cholesky_solve(
     scale = 1.0 / np.sqrt(diagonal)
     # The only matrix of d x d numbers: scaled and factorised where it is.
     scaled = equations.lower_half()
-    scaled *= scale
     scaled *= scale[:, None]
+    scaled *= scale
     np.einsum("ii->i", scaled)[:] = 1.0
     norm = _norm_of_half(scaled)
     factor, failed = dpotrf(scaled, lower=1, overwrite_a=1, clean=0)

@@ -9,12 +9,12 @@ import numpy as np
 
 from .._text import counted
 from ..errors import FedRidgeError
-from .inference_frames import se_type
-from .inference_text import coefficient_cells, goodness_lines
+from .inference.inference_frames import se_type
+from .inference.inference_text import coefficient_cells, goodness_lines
 from .printed_table import plain
 
 if TYPE_CHECKING:
-    from .inference_result import Inference
+    from .inference.inference_result import Inference
     from .model import RidgeModel
 
 _HALF_THE_DIGITS = 1e8

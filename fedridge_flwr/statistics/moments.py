@@ -38,6 +38,7 @@ _WORKER_BYTES = 32
 _SHARED_BYTES = 64 << 20
 _SMALL_BYTES = 16 << 10
 _WAITING = 256
+_FEW = 64
 
 
 class Moments(NamedTuple):
@@ -326,13 +327,9 @@ class RunningTotal:
     """
 
     def __init__(self, first: SufficientStatistics) -> None:
-        # Of small ones the calls cost more than the numbers: many are merged at once.
-        self._small = first.triangle.nbytes < _SMALL_BYTES
-        self._waiting = [first] if self._small else []
-        width = first.means.size
-        self._moments = Moments.zero(width) if self._small else first.moments
+        self._kind, self._moments = type(first), first.moments
         self._own = False  # the triangle is that of somebody else, not to be changed
-        self._kind = type(first)
+        self._waiting: list[SufficientStatistics] = []
         self._schema, self.count = first.schema, first.count
         self._n_clients = first.n_clients
         self._rounding = first.rounding if first.total_weight else 0.0
@@ -346,7 +343,8 @@ class RunningTotal:
         self._n_clients += part.n_clients
         if part.rounding and part.total_weight:
             self._rounding = max(self._rounding, part.rounding)
-        if not self._small:
+        # Of many small ones the calls cost more than the numbers.
+        if self._n_clients <= _FEW or part.triangle.nbytes > _SMALL_BYTES:
             self._merge(part.moments)
             return
         self._waiting.append(part)
@@ -354,11 +352,9 @@ class RunningTotal:
             self._merge_waiting()
 
     def _merge_waiting(self) -> None:
-        if len(self._waiting) == 1:
-            self._merge(self._waiting[0].moments)
-        elif self._waiting:
+        if self._waiting:
             self._merge(merge_many(self._waiting))
-        self._waiting.clear()
+            self._waiting.clear()
 
     def _merge(self, other: Moments) -> None:
         before = self._moments

@@ -66,12 +66,7 @@ def pack(stats: Any) -> tuple[str, bytes]:
     elif stats.form == "full":
         told["rounding"] = stats.rounding
         moments = stats.moments
-        parts: list[Any] = [
-            [moments.weight],
-            moments.mean,
-            moments.mean_low,
-            moments.triangle,
-        ]
+        parts = [[moments.weight], moments.mean, moments.mean_low, moments.triangle]
         numbers = np.concatenate(parts).astype("<f8")
     else:
         raise StatisticsError(

@@ -38,7 +38,7 @@ from fedridge_flwr import (
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.features import ColumnMoments, map_rows
-from fedridge_flwr.regression.leave_client_out import held_out_models
+from fedridge_flwr.regression.alpha.leave_client_out import held_out_models
 from fedridge_flwr.statistics.float32 import from_compact, to_compact
 
 D = 5

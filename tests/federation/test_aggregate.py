@@ -71,6 +71,7 @@ def test_small_contributions_that_are_merged_together_are_those_of_all_rows(
     before = [each.to_array() for each in parts]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedridge_flwr.statistics.moments._WAITING", at_once)
+        patch.setattr("fedridge_flwr.statistics.moments._FEW", 0)
         running = parts[0].start_total()
         for each in parts[1:]:
             running.add(each)
@@ -92,7 +93,7 @@ def test_small_contributions_that_are_merged_together_are_those_of_all_rows(
 
 def test_columns_in_common_are_no_reason_to_accept_everything():
     """What is looked up for clients with the columns of the last one is no more."""
-    from fedridge_flwr.federation.class_agreement import ClassAggregate
+    from fedridge_flwr.federation.agreement.class_agreement import ClassAggregate
     from fedridge_flwr.federation.settings import FitSettings
 
     X, labels = np.random.default_rng(0).normal(size=(6, 2)), ["a", "b", "c"]

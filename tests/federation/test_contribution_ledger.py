@@ -43,7 +43,7 @@ from fedridge_flwr import (
     TriangularStatistics,
     _files,
 )
-from fedridge_flwr.federation import ledger_storage
+from fedridge_flwr.federation.ledger import ledger_storage
 from fedridge_flwr.statistics.packing import pack
 
 ROWS = st.lists(st.integers(0, 399), min_size=2, max_size=30, unique=True)

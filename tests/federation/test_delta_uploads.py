@@ -21,9 +21,9 @@ from fedridge_flwr import (
     SitePolicy,
     SufficientStatistics,
 )
-from fedridge_flwr.federation.delta_respond import UploadRecord, respond_since
+from fedridge_flwr.federation.answering.delta_respond import UploadRecord, respond_since
+from fedridge_flwr.federation.answering.respond import Guards
 from fedridge_flwr.federation.requests import AskStatistics, Sent
-from fedridge_flwr.federation.respond import Guards
 from fedridge_flwr.flower.protocol.answer_records import read_answer, reply_content
 from fedridge_flwr.flower.protocol.request_records import read_request, request_parts
 

@@ -29,9 +29,7 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.local_table import RowOrigin
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.federation.disclosure import PRESETS
-from fedridge_flwr.federation.policy_file import VARIABLE, policies_in_force
-from fedridge_flwr.federation.request_names import REQUESTS
+from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.requests import (
     AskColumns,
     AskEvaluation,
@@ -42,12 +40,14 @@ from fedridge_flwr.federation.requests import (
     AskResiduals,
     AskStatistics,
 )
-from fedridge_flwr.federation.respond import Guards, respond
+from fedridge_flwr.federation.site.disclosure import PRESETS
+from fedridge_flwr.federation.site.policy_file import VARIABLE, policies_in_force
+from fedridge_flwr.federation.site.request_names import REQUESTS
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion
+from fedridge_flwr.regression.alpha.leave_client_out import HeldOut
+from fedridge_flwr.regression.inference.residual_moments import ResidualProbe
 from fedridge_flwr.regression.least_squares import least_squares
-from fedridge_flwr.regression.leave_client_out import HeldOut
-from fedridge_flwr.regression.residual_moments import ResidualProbe
 
 D = 3
 rng = np.random.default_rng(0)

@@ -31,14 +31,14 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.data.local_table import RowOrigin
+from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.requests import (
     AskEvaluation,
     AskResiduals,
     AskStatistics,
 )
-from fedridge_flwr.federation.respond import Guards, respond
 from fedridge_flwr.regression import ResidualMoments
-from fedridge_flwr.regression.residual_moments import ResidualProbe
+from fedridge_flwr.regression.inference.residual_moments import ResidualProbe
 
 rng = np.random.default_rng(7)
 N = 60

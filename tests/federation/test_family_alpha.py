@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from sklearn.preprocessing import StandardScaler
 
 from fedridge_flwr import FedRidgeError, GridEdgeWarning, NotEnoughClientsError
-from fedridge_flwr.regression.families import FAMILIES
+from fedridge_flwr.regression.likelihood.families import FAMILIES
 
 Clients = dict[str, tuple[Any, ...]]
 Folder = Callable[[str], Path]

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 from fedridge_flwr.data.rows import BLOCK_BYTES, check_rows
-from fedridge_flwr.federation.rare_values import rare_columns
+from fedridge_flwr.federation.site.rare_values import rare_columns
 
 matrices = st.tuples(st.integers(1, 30), st.integers(1, 4)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.sampled_from([0.0, 1.0, 2.5]))

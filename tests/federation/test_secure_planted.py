@@ -21,7 +21,8 @@ import test_secure_sum as sums
 
 from fedridge_flwr import ProtocolError
 from fedridge_flwr.data.names import Columns, Names
-from fedridge_flwr.federation import secure_fit, secure_respond
+from fedridge_flwr.federation.answering import secure_respond
+from fedridge_flwr.federation.fits import secure_fit
 from fedridge_flwr.federation.requests import Answer
 from fedridge_flwr.federation.secure_sum import client_steps, keys, masks, server_steps
 from fedridge_flwr.federation.secure_sum.terms import Terms

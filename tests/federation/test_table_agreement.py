@@ -17,7 +17,7 @@ from fedridge_flwr import FedRidgeError, ProtocolError, TableFormula
 from fedridge_flwr.data.coding import MISSING_LEVEL
 from fedridge_flwr.data.local_table import as_local_table
 from fedridge_flwr.data.table_profile import ColumnProfile, TableProfile
-from fedridge_flwr.federation.table_agreement import agree_on_coding
+from fedridge_flwr.federation.agreement.table_agreement import agree_on_coding
 
 
 def agree(text: str, tables: dict[str, dict[str, list[Any]]], **more: Any) -> Any:

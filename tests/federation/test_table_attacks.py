@@ -17,8 +17,8 @@ from fedridge_flwr import PolicyError, SitePolicy, SufficientStatistics, TableFo
 from fedridge_flwr.data.coding import Coding
 from fedridge_flwr.data.table_profile import TableProfile
 from fedridge_flwr.errors import ColumnNamesError, DataError
+from fedridge_flwr.federation.answering.respond import Guards, loaded_rows, respond
 from fedridge_flwr.federation.requests import AskEvaluation, AskStatistics, AskTable
-from fedridge_flwr.federation.respond import Guards, loaded_rows, respond
 from fedridge_flwr.flower.error_text import DECLINED, readable_error
 
 N, SECRET = 200, 17

@@ -27,7 +27,7 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.local_table import RowOrigin
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.federation.request_names import REQUESTS as ALL_REQUESTS
+from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.requests import (
     AskColumns,
     AskEvaluation,
@@ -36,14 +36,14 @@ from fedridge_flwr.federation.requests import (
     AskResiduals,
     AskStatistics,
 )
-from fedridge_flwr.federation.respond import Guards, respond
-from fedridge_flwr.federation.upload_history import (
+from fedridge_flwr.federation.site.request_names import REQUESTS as ALL_REQUESTS
+from fedridge_flwr.federation.site.upload_history import (
     UploadHistory,
     _told_apart,
     blocks_of,
     hash_rows,
 )
-from fedridge_flwr.regression.residual_moments import ResidualProbe
+from fedridge_flwr.regression.inference.residual_moments import ResidualProbe
 
 KEY = b"k" * 32
 rng = np.random.default_rng(0)
@@ -193,7 +193,7 @@ def test_an_upload_is_entered_before_it_is_sent(
     def full(*_: object) -> Any:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr("fedridge_flwr.federation.upload_history._earlier", full)
+    monkeypatch.setattr("fedridge_flwr.federation.site.upload_history._earlier", full)
     with pytest.raises(PolicyError, match="disk is full"):
         upload(tmp_path, (X[10:], Y[10:], None))
 

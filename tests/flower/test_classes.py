@@ -32,9 +32,9 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.labels import are_canonical
 from fedridge_flwr.federation.aggregate import Answers
-from fedridge_flwr.federation.class_agreement import ClassAggregate
+from fedridge_flwr.federation.agreement.class_agreement import ClassAggregate
+from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.requests import AskClasses, AskStatistics
-from fedridge_flwr.federation.respond import Guards, respond
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.flower.protocol.answer_records import answer_fields, read_fields
 

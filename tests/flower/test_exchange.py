@@ -85,5 +85,8 @@ def test_nothing_waits_by_a_clock_that_may_be_set() -> None:
         for file in package.rglob("*.py")
         if wall.search(file.read_text("utf-8"))
     }
-    uploads = {"federation/upload_history.py", "federation/ledger_storage.py"}
+    uploads = {
+        "federation/site/upload_history.py",
+        "federation/ledger/ledger_storage.py",
+    }
     assert looking == {"app/credentials.py", "privacy/ledger.py"} | uploads

@@ -30,11 +30,11 @@ from fedridge_flwr import (
     ridge_client_app,
 )
 from fedridge_flwr.errors import PolicyError, StatisticsError
+from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.reporting.run_folder import write_run
 from fedridge_flwr.federation.requests import AskCounts, AskWorking
-from fedridge_flwr.federation.respond import Guards, respond
-from fedridge_flwr.regression.binned import BinnedOutcomes
-from fedridge_flwr.regression.working import Points
+from fedridge_flwr.regression.likelihood.binned import BinnedOutcomes
+from fedridge_flwr.regression.likelihood.working import Points
 
 K = 5
 fit = partial(fakes.fit, num_rounds=30)

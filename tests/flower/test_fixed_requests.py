@@ -28,9 +28,9 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.federation import one_shot
+from fedridge_flwr.federation.answering.respond import Guards, respond
+from fedridge_flwr.federation.fits import one_shot
 from fedridge_flwr.federation.requests import AskStatistics
-from fedridge_flwr.federation.respond import Guards, respond
 from fedridge_flwr.flower.protocol.answer_records import (
     answer_fields,
     read_fields,

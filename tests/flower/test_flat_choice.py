@@ -18,7 +18,7 @@ from fedridge_flwr import (
     ridge_client_app,
     select_alpha,
 )
-from fedridge_flwr.regression.alpha_grid import best_of, extended_grid
+from fedridge_flwr.regression.alpha.alpha_grid import best_of, extended_grid
 
 K = 6
 

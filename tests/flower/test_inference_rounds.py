@@ -92,7 +92,7 @@ def test_where_there_is_none() -> None:
         epsilon=50.0, delta=1e-5, x_norm_bound=0.5, y_bound=400.0, trust="local"
     )
     fitted = fit(FedRidge(privacy=private), InProcessGrid.of_app(message_app(), K))
-    with pytest.raises(AttributeError, match="without noise"):
+    with pytest.raises(AttributeError, match="intervals are withheld"):
         _ = fitted.inference_
     with pytest.raises(AttributeError, match="did not keep full statistics"):
         _ = fitted.client_statistics_

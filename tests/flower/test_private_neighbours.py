@@ -21,8 +21,8 @@ from test_private_requests import answer, privacy, private_request
 
 from fedridge_flwr import FeatureMap, PrivacyPolicy, ridge_client_app
 from fedridge_flwr.errors import ProtocolError
+from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.requests import AskRelease
-from fedridge_flwr.federation.respond import Guards, respond
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion
 

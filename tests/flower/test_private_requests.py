@@ -31,7 +31,7 @@ from fedridge_flwr import (
 from fedridge_flwr.flower.exchange import message_bytes
 from fedridge_flwr.flower.protocol.array_records import model_arrays
 from fedridge_flwr.flower.release_memory import ReleaseMemory, forget_releases
-from fedridge_flwr.regression.leave_client_out import HeldOut
+from fedridge_flwr.regression.alpha.leave_client_out import HeldOut
 
 K, D = 6, 4
 BOUNDS = {"x_norm_bound": 4.0, "y_bound": 6.0}

@@ -23,7 +23,7 @@ from fedridge_flwr import (
     SitePolicy,
     ridge_client_app,
 )
-from fedridge_flwr.federation.secure_fit import Members
+from fedridge_flwr.federation.fits.secure_fit import Members
 from fedridge_flwr.privacy import curator
 from fedridge_flwr.privacy.release import LENGTH
 

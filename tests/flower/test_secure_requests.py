@@ -57,7 +57,8 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.names import Columns, Names
 from fedridge_flwr.data.schema import Schema
-from fedridge_flwr.federation import secure_fit, secure_respond
+from fedridge_flwr.federation.answering import secure_respond
+from fedridge_flwr.federation.fits import secure_fit
 from fedridge_flwr.federation.requests import AskKeys
 from fedridge_flwr.federation.secure_sum.client_steps import BOX
 from fedridge_flwr.federation.secure_sum.server_steps import SecureSession

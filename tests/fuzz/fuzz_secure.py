@@ -24,7 +24,7 @@ from secure_grids import TASKS, integer_total, same_bits
 
 from fedridge_flwr import FedRidgeError, SecurePolicy, SecureSum, ridge_client_app
 from fedridge_flwr.federation.fit_run import FitRun
-from fedridge_flwr.federation.secure_fit import AdvertisedKeys
+from fedridge_flwr.federation.fits.secure_fit import AdvertisedKeys
 from fedridge_flwr.federation.secure_sum.client_steps import CONFIRMATION, ENTRY
 from fedridge_flwr.federation.secure_sum.server_steps import SecureSession
 from fedridge_flwr.federation.settings import FitSettings

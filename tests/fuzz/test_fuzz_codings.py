@@ -18,7 +18,7 @@ from fedridge_flwr import FedRidgeError, TableFormula
 from fedridge_flwr.data.coding import Coding
 from fedridge_flwr.data.local_table import as_local_table
 from fedridge_flwr.data.table_profile import TableProfile
-from fedridge_flwr.federation.table_agreement import agree_on_coding
+from fedridge_flwr.federation.agreement.table_agreement import agree_on_coding
 
 TABLE = pd.DataFrame(
     {"y": [1.0, 2.0, 3.0, 4.0], "a": [1.0, 2.0, None, 5.0], "b": ["u", "v", "u", "w"]}

@@ -180,7 +180,7 @@ def test_the_schedules_notice_a_ledger_that_forgets(monkeypatch):
             path.unlink()
         return path
 
-    monkeypatch.setattr(ledger_file, "_resolved", by_itself)
+    monkeypatch.setattr(ledger_file, "real_path", by_itself)
     assert overspent(range(60), monkeypatch)[0] > 0
 
 

@@ -26,14 +26,14 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.linalg.shifted import ShiftedSystem
-from fedridge_flwr.regression.alpha_grid import auto_alphas, check_alphas
-from fedridge_flwr.regression.alpha_selection import (
+from fedridge_flwr.regression.alpha.alpha_grid import auto_alphas, check_alphas
+from fedridge_flwr.regression.alpha.alpha_selection import (
     AlphaSelection,
     GridEdgeWarning,
     gcv_scores,
     select_alpha,
 )
-from fedridge_flwr.regression.leave_client_out import (
+from fedridge_flwr.regression.alpha.leave_client_out import (
     ClampedLossWarning,
     _Blocks,
     held_out_losses,

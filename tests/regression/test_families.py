@@ -19,8 +19,8 @@ from fedridge_flwr.data.labels import (
 from fedridge_flwr.data.labels import write_labels as written
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.errors import DataError, ProtocolError, StatisticsError
-from fedridge_flwr.regression.families import FAMILIES
-from fedridge_flwr.regression.working import (
+from fedridge_flwr.regression.likelihood.families import FAMILIES
+from fedridge_flwr.regression.likelihood.working import (
     Points,
     is_convex,
     read_working,

@@ -22,8 +22,8 @@ from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.federation.requests import AskResiduals
 from fedridge_flwr.flower.protocol.request_records import read_request, request_parts
 from fedridge_flwr.regression import ResidualMoments
+from fedridge_flwr.regression.inference.residual_moments import POWERS, ResidualProbe
 from fedridge_flwr.regression.least_squares import least_squares
-from fedridge_flwr.regression.residual_moments import POWERS, ResidualProbe
 
 KINDS = st.sampled_from(sorted(POWERS))
 

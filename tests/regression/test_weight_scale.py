@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedridge_flwr import SufficientStatistics, select_alpha, solve
-from fedridge_flwr.regression.alpha_grid import auto_alphas
-from fedridge_flwr.regression.alpha_selection import gcv_scores
+from fedridge_flwr.regression.alpha.alpha_grid import auto_alphas
+from fedridge_flwr.regression.alpha.alpha_selection import gcv_scores
 from fedridge_flwr.regression.diagnostics import spectrum
 
 RNG = np.random.default_rng(3)

@@ -7,8 +7,8 @@ from typing import Any
 
 from fedridge_flwr import RidgeModel
 from fedridge_flwr.federation.aggregate import Aggregate
+from fedridge_flwr.federation.answering.respond import Guards, loaded_rows, respond
 from fedridge_flwr.federation.fit_run import FitRun
-from fedridge_flwr.federation.respond import Guards, loaded_rows, respond
 from fedridge_flwr.federation.settings import FitSettings
 from fedridge_flwr.flower.protocol.answer_records import answer_fields, read_fields
 

@@ -17,7 +17,7 @@ from fedridge_flwr import (
     SufficientStatistics,
     solve,
 )
-from fedridge_flwr.federation import ledger_storage
+from fedridge_flwr.federation.ledger import ledger_storage
 
 FORMS = {"moments": SufficientStatistics, "fixed": FixedPointStatistics}
 CLIENTS = ["clinic-a", "clinic-b", "clinic-c", "clinic-d"]

@@ -18,6 +18,12 @@ from fakes import node_context
 
 from fedridge_flwr import FedRidgeError, SecurePolicy
 from fedridge_flwr.data.schema import Schema
+from fedridge_flwr.federation.answering.respond import Guards, respond
+from fedridge_flwr.federation.answering.secure_respond import (
+    EXTRA_ROWS,
+    SecureGuard,
+    subject_of,
+)
 from fedridge_flwr.federation.requests import (
     AskConfirm,
     AskKeys,
@@ -25,12 +31,6 @@ from fedridge_flwr.federation.requests import (
     AskShares,
     AskUnmask,
     Request,
-)
-from fedridge_flwr.federation.respond import Guards, respond
-from fedridge_flwr.federation.secure_respond import (
-    EXTRA_ROWS,
-    SecureGuard,
-    subject_of,
 )
 from fedridge_flwr.federation.secure_sum import Terms
 from fedridge_flwr.federation.secure_sum.client_steps import ClientState

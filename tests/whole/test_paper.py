@@ -26,8 +26,8 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.data.rows import check_rows
+from fedridge_flwr.regression.alpha.leave_client_out import held_out_models
 from fedridge_flwr.regression.diagnostics import spectrum
-from fedridge_flwr.regression.leave_client_out import held_out_models
 
 SIGMA = 0.01
 sigmas = st.floats(1e-6, 1e3)

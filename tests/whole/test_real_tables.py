@@ -37,7 +37,7 @@ from fedridge_flwr.app.client_app import app as client_app
 from fedridge_flwr.app.server_app import app as server_app
 from fedridge_flwr.cli.main import main
 from fedridge_flwr.data.site_files import find_site_files
-from fedridge_flwr.federation.respond import Guards
+from fedridge_flwr.federation.answering.respond import Guards
 from fedridge_flwr.flower.local_fit import LocalFit
 
 Folder = Callable[[str], Path]

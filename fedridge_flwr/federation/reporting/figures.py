@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ...regression.alpha_plot import AlphaColours, draw_curve
+from ...regression.alpha.alpha_plot import AlphaColours, draw_curve
 from ...regression.model import RidgeModel
 from ...regression.summary import coefficient_names
 from .markup import escaped

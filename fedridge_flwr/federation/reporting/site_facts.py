@@ -21,7 +21,7 @@ from ..._types import Array
 from ...data.table_profile import TableProfile
 from ...errors import FedRidgeError
 from ...linalg.packed import mean_rounding
-from ...regression.leave_client_out import each_rest
+from ...regression.alpha.leave_client_out import each_rest
 from ...regression.model import RidgeModel
 from ...regression.normal_equations import FitOptions, mean_r2
 from ...regression.solve import solve

@@ -13,9 +13,9 @@ import numpy as np
 from ..._types import Array
 from ...errors import FedRidgeError
 from ...linalg.blas import one_blas_thread
-from ...regression.inference_frames import se_type
-from ...regression.inference_result import Inference
-from ...regression.inference_text import title_of
+from ...regression.inference.inference_frames import se_type
+from ...regression.inference.inference_result import Inference
+from ...regression.inference.inference_text import title_of
 from ...regression.printed_table import p_text
 from .markup import Markup, facts, table, tag
 

@@ -29,12 +29,8 @@ from ..._types import Array
 from ...errors import SingularSystemError
 from ...linalg.blas import one_blas_thread
 from ...linalg.packed import diagonal_positions, times
-from ...regression.leave_client_out import each_rest, total_of
-from ...regression.normal_equations import (
-    FitOptions,
-    normal_equations,
-    target_squares,
-)
+from ...regression.alpha.leave_client_out import each_rest, total_of
+from ...regression.normal_equations import FitOptions, normal_equations, target_squares
 from ...regression.solve import solve_equations
 from ...statistics.sufficient import SufficientStatistics
 

@@ -24,15 +24,7 @@ from ..._text import counted
 from ...errors import ProtocolError
 from ...linalg.limbs import Words, add
 from .graph import in_order, window
-from .keys import (
-    PAIR,
-    SECRET,
-    PublicKeys,
-    agree,
-    new_secret,
-    private_key,
-    public_key,
-)
+from .keys import PAIR, SECRET, PublicKeys, agree, new_secret, private_key, public_key
 from .masks import add_pair_masks, own_mask
 from .shares import TAG, split, tag
 from .terms import FINGERPRINT, SESSION, Terms

@@ -36,7 +36,7 @@ from ...federation.requests import (
 from ...multiround import Opening
 from ...privacy.noisy_statistics import PrivateStatistics
 from ...regression.evaluation import ErrorMoments, Evaluation
-from ...regression.residual_moments import ResidualMoments
+from ...regression.inference.residual_moments import ResidualMoments
 from ...statistics.encoding import KINDS, decode
 from ...statistics.fixed_point import FixedPointStatistics
 from ...statistics.plain import PlainStatistics

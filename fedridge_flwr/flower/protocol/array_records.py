@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from ...errors import ProtocolError
-from ...regression.leave_client_out import HeldOut
+from ...regression.alpha.leave_client_out import HeldOut
 from ...regression.model import RidgeModel
 from ..error_text import one_line
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from ...data.schema import Schema
 from ...errors import ProtocolError
 from ...federation.requests import AskCounts, AskOutcome, AskWorking
-from ...regression.binned import BinnedOutcomes
-from ...regression.working import WorkingStatistics, read_working
+from ...regression.likelihood.binned import BinnedOutcomes
+from ...regression.likelihood.working import WorkingStatistics, read_working
 from ...statistics.outcome import OutcomeStatistics
 
 

@@ -48,9 +48,9 @@ from ...privacy.curator import ReleaseRequest
 from ...privacy.mechanism import DifferentialPrivacy
 from ...privacy.release import ReleaseQuestion
 from ...privacy.request_fields import PREFIX
-from ...regression.families import FAMILIES
-from ...regression.residual_moments import ResidualProbe
-from ...regression.working import Points
+from ...regression.inference.residual_moments import ResidualProbe
+from ...regression.likelihood.families import FAMILIES
+from ...regression.likelihood.working import Points
 from ...statistics.encoding import STATISTICS
 from ...statistics.float32 import WIRE_DTYPES
 from ..error_text import one_line

@@ -92,7 +92,7 @@ def _read_keys(
     request: Any, arrays: Sequence[NDArray[Any]], schema: Schema, count: int
 ) -> Any:
     # They bring the primitives along, which no other answer needs.
-    from ...federation.secure_fit import AdvertisedKeys
+    from ...federation.fits.secure_fit import AdvertisedKeys
     from ...federation.secure_sum.keys import PublicKeys
 
     _check_asked(request, AskKeys.task)

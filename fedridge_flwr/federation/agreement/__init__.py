@@ -1,0 +1,1 @@
+"""What clients must agree on: columns, classes, the coding of tables."""

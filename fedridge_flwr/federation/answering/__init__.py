@@ -1,0 +1,1 @@
+"""A client's side: what it answers to each request, from its rows and guards."""

@@ -1,0 +1,1 @@
+"""Ways of fitting, each a generator that reads like its algorithm."""

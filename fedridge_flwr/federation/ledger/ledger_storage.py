@@ -1,0 +1,421 @@
+"""The file of a `Ledger`: an SQLite database of checksummed rows.
+
+========  ============================================================================
+table     what is in it
+========  ============================================================================
+entries   one row per client: how often it has sent, when, how many rows, its checksum
+parts     the numbers of an entry, as `pack` writes them
+total     one row: the sum of all entries, the XOR of their checksums, an error bound
+changes   one row per change: who, when, the hash of the total before and after
+run       one row while a run is open: what it asks for, and since when
+========  ============================================================================
+
+An entry of ``run`` 0 is in the total. One of ``run`` 1 has arrived in the open run, and
+replaces the other when the run ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._files import connect, real_path
+from ...errors import LedgerError, StatisticsError
+from ...statistics.packing import Removable, pack, unpack
+from .ledger_total import NO_CHECKSUM, Total, xor
+
+IN_TOTAL, IN_RUN = 0, 1
+_VERSION = 1
+_APPLICATION = 0x46526C67  # "FRlg"
+_DAMAGED = "is damaged: restore it from a copy"
+_SCHEMA = """
+    CREATE TABLE entries (
+        client TEXT NOT NULL, run INTEGER NOT NULL, sequence INTEGER NOT NULL,
+        time TEXT NOT NULL, n_rows INTEGER NOT NULL, upload TEXT NOT NULL,
+        part INTEGER NOT NULL, content BLOB NOT NULL, checksum BLOB NOT NULL,
+        PRIMARY KEY (client, run)
+    );
+    CREATE TABLE parts (
+        id INTEGER PRIMARY KEY, about TEXT NOT NULL, numbers BLOB NOT NULL
+    );
+    CREATE TABLE total (
+        id INTEGER PRIMARY KEY, n_clients INTEGER NOT NULL, about TEXT NOT NULL,
+        numbers BLOB NOT NULL, rounded BLOB NOT NULL, roster BLOB NOT NULL,
+        salt BLOB NOT NULL, checksum BLOB NOT NULL
+    );
+    CREATE TABLE changes (
+        id INTEGER PRIMARY KEY, time TEXT NOT NULL, action TEXT NOT NULL,
+        client TEXT NOT NULL, sequence INTEGER NOT NULL, before TEXT NOT NULL,
+        after TEXT NOT NULL, checksum BLOB NOT NULL
+    );
+    CREATE TABLE run (id INTEGER PRIMARY KEY, time TEXT NOT NULL, asks TEXT NOT NULL);
+"""
+
+
+_WRITE_TOTAL = "INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?,?,?)"
+_ENTRY = "SELECT * FROM entries"
+
+
+class LedgerEntry(NamedTuple):
+    """What the ledger knows of a client beside its numbers."""
+
+    client: str
+    run: int
+    sequence: int
+    """How many uploads of this client the ledger has taken."""
+    time: str
+    n_rows: int
+    upload: str
+    """The client's own id of all that it has sent; empty if it keeps no record."""
+    part: int
+    content: bytes
+    checksum: bytes
+
+
+class Change(NamedTuple):
+    """One change of the total: who, when, and its hash before and after."""
+
+    time: str
+    action: str
+    client: str
+    sequence: int
+    before: str
+    after: str
+
+
+def now() -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class LedgerFile:
+    """An open ledger: reads check what they return, writes are transactions."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
+        self.path = Path(path)
+        with self._explained():
+            self._real = real_path(path)
+            if not self._real.exists():
+                if not create:
+                    raise OSError("does not exist")
+                _create(self._real)
+            self._database = _opened(self._real)
+        self._run: sqlite3.Connection | None = None
+        self._sound, self._synced = False, True
+        self._total: Total | None = None
+
+    def close(self) -> None:
+        """Close the file; without other readers nothing is left beside it."""
+        with self._explained():
+            self._database.close()
+            if self._run is not None:
+                self._run.close()
+
+    def lock_run(self) -> None:
+        """Keep other runs away until this is closed; a crash lets them in again."""
+        if self._run is None:
+            self._run = self._locked()
+
+    @contextlib.contextmanager
+    def between_runs(self) -> Iterator[None]:
+        """Refuse what must not happen in the middle of another process's run."""
+        lock = None if self._run is not None else self._locked()
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.close()
+
+    def _locked(self) -> sqlite3.Connection:
+        path = self._real.with_name(f"{self._real.name}.run")
+        with self._explained():
+            lock = connect(path, "rwc", seconds=1.0)
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except BaseException:
+                lock.close()
+                raise
+        return lock
+
+    @contextlib.contextmanager
+    def changing(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
+        """Begin a transaction, alone, and commit it: all of it is then on disk.
+
+        If it is not `synced`, it survives the end of this process, but perhaps no power
+        failure before the next one that is.
+        """
+        with self._explained():
+            if synced != self._synced:
+                level = "EXTRA" if synced else "NORMAL"
+                self._database.execute(f"PRAGMA synchronous = {level}")
+                self._synced = synced
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                if not self._sound:
+                    self.check_roster()
+                    self._sound = True
+                yield self._database
+                if self._total is not None:
+                    self._database.execute(_WRITE_TOTAL, _total_row(self._total))
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+            finally:
+                self._total = None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """See the file as it is now, whatever others write meanwhile."""
+        with self._explained():
+            self._database.execute("BEGIN")
+            try:
+                yield self._database
+            finally:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+
+    def forget(self) -> bool:
+        """Empty the write-ahead log; False if others still read what is in it."""
+        with self._explained():
+            found = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return bool(found.fetchone()[0] == 0)
+
+    # ---- rows -----------------------------------------------------------------
+
+    def total(self) -> Total:
+        """Return the total, after a look at its checksum."""
+        if self._total is not None:
+            return self._total
+        rows = self._database.execute("SELECT * FROM total").fetchall()
+        if len(rows) != 1 or rows[0][-1] != _checksum(*rows[0][:-1]):
+            raise self.error(f"{_DAMAGED} (its total does not fit its checksum)")
+        _, n_clients, about, numbers, rounded, roster, salt, _ = rows[0]
+        stats = self._unpacked(about, numbers, "the total") if about else None
+        return Total(n_clients, stats, np.frombuffer(rounded, "<f8"), roster, salt)
+
+    def write_total(self, total: Total) -> None:
+        """Replace the total, at the end of the transaction."""
+        self._total = total
+
+    def entries(self, run: int = IN_TOTAL) -> dict[str, LedgerEntry]:
+        """Return the entries by client, after a look at their checksums."""
+        rows = self._database.execute(f"{_ENTRY} WHERE run = ? ORDER BY client", [run])
+        return {row[0]: self._checked(row) for row in rows}
+
+    def check_roster(self) -> None:
+        """Refuse entries that are not those of the total.
+
+        A damaged name would be somebody who has sent nothing yet, and counted twice.
+        """
+        total, found = self.total(), self.entries()
+        roster = reduce(xor, (each.checksum for each in found.values()), NO_CHECKSUM)
+        if (len(found), roster) != (total.n_clients, total.roster):
+            raise self.error(
+                f"{_DAMAGED} (its contributions are not those of its total)"
+            )
+
+    def entry(self, client: str, run: int = IN_TOTAL) -> LedgerEntry | None:
+        """Return the entry of a client, if there is one."""
+        found = self._database.execute(
+            f"{_ENTRY} WHERE client = ? AND run = ?", [client, run]
+        ).fetchone()
+        return None if found is None else self._checked(found)
+
+    def _checked(self, row: tuple[Any, ...]) -> LedgerEntry:
+        if row[-1] != _checksum(*row[:-1]):
+            raise self.error(f"{_DAMAGED} (the entry of {row[0]!r})")
+        return LedgerEntry(*row)
+
+    def part(self, entry: LedgerEntry) -> Removable:
+        """Return the numbers of an entry, after a look at their checksum."""
+        found = self._database.execute(
+            "SELECT about, numbers FROM parts WHERE id = ?", [entry.part]
+        ).fetchone()
+        what = f"the contribution of {entry.client!r}"
+        if found is None or entry.content != _checksum(*found):
+            raise self.error(f"{_DAMAGED} ({what})")
+        about, numbers = found
+        return self._unpacked(about, numbers, what)
+
+    def write(
+        self, client: str, sequence: int, stats: Removable, run: int, upload: str = ""
+    ) -> LedgerEntry:
+        """Enter a contribution in place of the one that is there."""
+        self.delete(client, run)
+        about, numbers = pack(stats)
+        part: Any = self._database.execute(
+            "INSERT INTO parts (about, numbers) VALUES (?, ?)", (about, numbers)
+        ).lastrowid
+        told = (client, run, sequence, now(), stats.count, upload, part)
+        content = _checksum(about, numbers)
+        entry = LedgerEntry(*told, content, _checksum(*told, content))
+        self._database.execute("INSERT INTO entries VALUES (?,?,?,?,?,?,?,?,?)", entry)
+        return entry
+
+    def accept(self, entry: LedgerEntry) -> LedgerEntry:
+        """Let an entry of the open run take the place of the one in the total."""
+        self.delete(entry.client, IN_TOTAL)
+        row = entry._replace(run=IN_TOTAL)
+        found = row._replace(checksum=_checksum(*row[:-1]))
+        self._database.execute(
+            "UPDATE entries SET run = ?, checksum = ? WHERE client = ? AND run = ?",
+            (IN_TOTAL, found.checksum, entry.client, IN_RUN),
+        )
+        return found
+
+    def delete(self, client: str, run: int) -> None:
+        """Delete the entry of a client and its numbers, if there is one."""
+        old = self.entry(client, run)
+        if old is not None:
+            self._database.execute("DELETE FROM parts WHERE id = ?", [old.part])
+            self._database.execute(
+                "DELETE FROM entries WHERE client = ? AND run = ?", [client, run]
+            )
+
+    def write_change(self, change: Change) -> None:
+        """Add a line to the history."""
+        self._database.execute(
+            "INSERT INTO changes (time, action, client, sequence, before, after, "
+            "checksum) VALUES (?,?,?,?,?,?,?)",
+            (*change, _checksum(*change)),
+        )
+
+    def changes(self) -> list[Change]:
+        """Return the history, after a look at every checksum."""
+        rows = self._database.execute("SELECT * FROM changes ORDER BY id").fetchall()
+        for row in rows:
+            if row[-1] != _checksum(*row[1:-1]):
+                raise self.error(f"{_DAMAGED} (its history)")
+        return [Change(*row[1:-1]) for row in rows]
+
+    # ---- errors ---------------------------------------------------------------
+
+    def error(self, why: str) -> LedgerError:
+        """Return an error about this file."""
+        return LedgerError(f"the ledger {self.path} {why}.")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise self.error(_reason(error)) from error
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError, TypeError) as error:
+            # Not what it says: that may quote what is in the file.
+            raise self.error(f"{_DAMAGED} ({type(error).__name__})") from error
+        except OSError as error:
+            raise self.error(str(error)) from error
+
+    def _unpacked(self, about: Any, numbers: Any, what: str) -> Removable:
+        try:
+            return unpack(about, numbers)
+        except StatisticsError as error:
+            raise self.error(f"{_DAMAGED} ({what}: {error})") from error
+
+
+def _opened(path: Path, *, is_new: bool = False) -> sqlite3.Connection:
+    database = connect(path)
+    try:
+        if is_new:
+            database.execute("PRAGMA page_size = 16384")  # numbers are long
+            database.execute("PRAGMA synchronous = OFF")  # all of it at the end
+        else:
+            _check_header(database)
+        mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise OSError(
+                "is on a file system without the locks and shared memory that SQLite "
+                "needs for its write-ahead log, as some network drives are: put it on "
+                "a local disk"
+            )
+        # What is deleted is overwritten with zeros, not only forgotten.
+        database.execute("PRAGMA secure_delete = ON")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _check_header(database: sqlite3.Connection) -> None:
+    """Refuse other databases and other versions, before anything is changed."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION:
+        raise OSError("is another program's database")
+    if version > _VERSION:
+        raise OSError("was written by a newer fedridge-flwr: install it")
+    if version != _VERSION:
+        raise OSError(_DAMAGED)
+
+
+def _create(path: Path) -> None:
+    """Create an empty ledger, whole or not at all; another may be faster."""
+    with tempfile.TemporaryDirectory(prefix=path.name, dir=path.parent) as folder:
+        beside = Path(folder) / path.name
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL, 0o600))
+        with contextlib.closing(_opened(beside, is_new=True)) as database:
+            database.executescript(f"BEGIN; {_SCHEMA}")
+            database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            database.execute(f"PRAGMA user_version = {_VERSION}")
+            database.execute(_WRITE_TOTAL, _total_row(Total()))
+            database.execute("COMMIT")
+        _sync(beside)
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, path)
+    if hasattr(os, "O_DIRECTORY"):  # elsewhere folders cannot be synced
+        _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _total_row(total: Total) -> tuple[Any, ...]:
+    about, numbers = ("", b"") if total.stats is None else pack(total.stats)
+    rounded = total.rounded.astype("<f8").tobytes()
+    row = (1, total.n_clients, about, numbers, rounded, total.roster, total.salt)
+    return (*row, _checksum(*row))
+
+
+def _reason(error: sqlite3.OperationalError) -> str:
+    """Return what to do; the error's own text may quote what is in the file."""
+    code, name = (
+        getattr(error, f"sqlite_error{each}", "") for each in ("code", "name")
+    )
+    kind = code & 0xFF if isinstance(code, int) else None
+    if kind == sqlite3.SQLITE_BUSY:
+        return "is in use by another process: wait for it, or end it"
+    if kind in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return (
+            f"cannot be written ({name}): make room on its disk and run again. What "
+            "was acknowledged before is kept"
+        )
+    if kind in (None, sqlite3.SQLITE_ERROR):  # no such table, no text
+        return _DAMAGED
+    return f"cannot be read or written ({name})"
+
+
+def _checksum(*values: Any) -> bytes:
+    """Return a hash of values and their types; it finds damage, and no forgery."""
+    told = [(type(v).__name__, len(v)) if isinstance(v, bytes) else v for v in values]
+    digest = hashlib.blake2b(repr(told).encode(), digest_size=32)
+    for value in values:
+        if isinstance(value, bytes):
+            digest.update(value)
+    return digest.digest()

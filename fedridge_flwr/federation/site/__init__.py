@@ -1,0 +1,1 @@
+"""What a site decides: its policy, its file, what it has sent before."""

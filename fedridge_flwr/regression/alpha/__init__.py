@@ -1,0 +1,1 @@
+"""Candidates for alpha, and the choice among them."""

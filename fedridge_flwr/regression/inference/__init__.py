@@ -1,0 +1,1 @@
+"""Standard errors, tests and intervals from statistics."""

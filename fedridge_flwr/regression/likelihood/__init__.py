@@ -1,0 +1,1 @@
+"""Logistic and Poisson regression: families, Newton's steps, models."""

@@ -1,0 +1,1 @@
+"""Differences between sites: effects, estimates of single sites, leaving one out."""

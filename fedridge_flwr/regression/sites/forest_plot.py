@@ -1,0 +1,89 @@
+"""Forest plots: estimates and intervals below each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ..._text import quoted
+from ..._types import Array
+from ...errors import FedRidgeError
+from ..inference.inference_frames import se_type
+
+if TYPE_CHECKING:
+    from ..inference.inference_result import Inference
+
+_BLUE, _GREEN = "#1f77b4", "#2ca02c"
+
+
+def forest_plot(
+    labels: Sequence[str],
+    estimates: Array,
+    intervals: Array,
+    *,
+    title: str = "",
+    xlabel: str = "",
+    summary: tuple[str, float, Array] | None = None,
+) -> Figure:
+    """Return a figure of estimates (k,) with intervals (k, 2), the first on top.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        Names of the estimates.
+    estimates, intervals : ndarray of shape (k,) and (k, 2)
+        What is drawn.
+    title, xlabel : str
+        Texts above and below.
+    summary : tuple of str, float and ndarray of shape (2,), optional
+        Name, estimate and interval that all others are compared with.
+    """
+    rows = len(labels) + (summary is not None)
+    size = 7.0, 1.2 + 0.28 * max(rows, 3)
+    figure = Figure(figsize=size, layout="constrained")
+    axis = figure.subplots()
+    places = np.arange(rows, 0, -1.0)
+    axis.axvline(0.0, color="0.7", lw=1, zorder=0)
+    _draw(axis, places[: len(labels)], estimates, intervals, _BLUE, "s")
+    if summary is not None:
+        name, middle, interval = summary
+        _draw(axis, places[-1:], np.array([middle]), interval[None], _GREEN, "D")
+        axis.axvline(middle, color=_GREEN, lw=1, ls=":", zorder=0)
+        labels = [*labels, name]
+    # A name with dollar signs is not mathematics.
+    axis.set_yticks(places, [label.replace("$", r"\$") for label in labels])
+    axis.set(ylim=(0.3, rows + 0.7), xlabel=xlabel.replace("$", r"\$"))
+    axis.set_title(title.replace("$", r"\$"), fontsize="medium")
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    return figure
+
+
+def plot_inference(inference: Inference, terms: Sequence[str] | None) -> Figure:
+    """Return the forest plot of one target's coefficients."""
+    if len(inference.targets) > 1:
+        raise FedRidgeError("a plot is of one target: use of_target(k).plot().")
+    names = inference.terms
+    shown = names[inference.fit_intercept :] if terms is None else tuple(terms)
+    unknown = [term for term in shown if term not in names]
+    if unknown:
+        raise FedRidgeError(f"no such terms: {quoted(unknown)}.")
+    places = [names.index(term) for term in shown]
+    percent = f"{100 * inference.level:g}%"
+    return forest_plot(
+        shown,
+        inference.coefficients[places],
+        inference.ci[places],
+        title=f"{inference.targets[0]}: coefficients with {percent} intervals",
+        xlabel=f"coefficient (standard errors {se_type(inference)})",
+    )
+
+
+def _draw(
+    axis: Any, places: Array, middle: Array, ends: Array, color: str, marker: str
+) -> None:
+    axis.hlines(places, ends[:, 0], ends[:, 1], color=color, lw=1.6)
+    axis.plot(middle, places, marker, color=color, ms=5)
