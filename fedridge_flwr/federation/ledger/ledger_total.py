@@ -24,6 +24,7 @@ from ...statistics.packing import Removable, pack
 NO_CHECKSUM = bytes(32)
 _ROUNDINGS = 8.0
 _LARGEST_BOUND = 1e-11
+_FEW = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +81,13 @@ class Total:
 
     @property
     def is_worn(self) -> bool:
-        """Whether removals have cost so many digits that it should be made again."""
-        return self.bound > max(_LARGEST_BOUND, 4 * _ROUNDINGS * EPS * self.n_clients)
+        """Whether removals have cost so many digits that it should be made again.
+
+        Few contributions are merged again in no time, so they need not lose any.
+        """
+        merges = 4 * _ROUNDINGS * EPS * self.n_clients
+        few = self.n_clients <= _FEW
+        return self.bound > (merges if few else max(_LARGEST_BOUND, merges))
 
     def plus(self, part: Removable, checksum: bytes) -> Total:
         """Return the total with one more contribution."""
