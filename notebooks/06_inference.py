@@ -49,11 +49,11 @@ from fedridge_flwr.regression import (
     random_site_effects,
     select_columns,
     select_elastic_net,
+    site_estimates,
     site_influence,
     standardized_coefficients,
     variance_inflation,
 )
-from fedridge_flwr.regression.sites import site_estimates
 
 logging.disable(logging.WARNING)
 # %matplotlib inline

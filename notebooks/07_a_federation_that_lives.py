@@ -45,8 +45,7 @@ from fedridge_flwr import (
     ridge_client_app,
     solve,
 )
-from fedridge_flwr.regression import drift_over_time
-from fedridge_flwr.regression.inference.infer import drift
+from fedridge_flwr.regression import drift, drift_over_time
 
 logging.disable(logging.WARNING)
 # %matplotlib inline

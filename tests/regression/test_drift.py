@@ -15,8 +15,7 @@ from fedridge_flwr import (
     StatisticsError,
     SufficientStatistics,
 )
-from fedridge_flwr.regression import drift_over_time, infer
-from fedridge_flwr.regression.inference.infer import drift
+from fedridge_flwr.regression import drift, drift_over_time, infer
 
 from_data = SufficientStatistics.from_data
 

@@ -24,9 +24,9 @@ from fedridge_flwr import (
 from fedridge_flwr.regression import (
     fixed_site_effects,
     random_site_effects,
+    site_estimates,
     site_influence,
 )
-from fedridge_flwr.regression.sites import site_estimates
 
 
 def rows_of(seed: int = 0, sites: int = 6, n: int = 90) -> Rows:
