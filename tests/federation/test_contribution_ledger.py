@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -108,7 +108,8 @@ class AnyChanges(RuleBasedStateMachine):
 
     @rule(client=WHO, rows=ROWS, how=how)
     def add(self, client: str, rows: list[int], how: str) -> None:
-        assume(client not in self.rows)
+        if client in self.rows:
+            return
         part = part_of(rows, self.form)
         self.change(client, rows, lambda ledger: ledger.add(client, part), how)
 
@@ -119,14 +120,16 @@ class AnyChanges(RuleBasedStateMachine):
 
     @rule(client=WHO, rows=ROWS, how=how)
     def update(self, client: str, rows: list[int], how: str) -> None:
-        assume(client in self.rows)
+        if client not in self.rows:
+            return
         delta, number = part_of(rows, self.form), self.uploads[client] + 1
         whole = self.rows[client] + rows
         self.change(client, whole, lambda x: x.update(client, delta, number), how)
 
     @rule(client=WHO, rows=ROWS)
     def late_or_lost(self, client: str, rows: list[int]) -> None:
-        assume(client in self.rows)
+        if client not in self.rows:
+            return
         delta, number = part_of(rows, self.form), self.uploads[client]
         assert not self.ledger.update(client, delta, number).taken
         with pytest.raises(LedgerError, match="send all rows"):
@@ -134,7 +137,8 @@ class AnyChanges(RuleBasedStateMachine):
 
     @rule(client=WHO, how=how)
     def remove(self, client: str, how: str) -> None:
-        assume(client in self.rows)
+        if client not in self.rows:
+            return
         self.change(client, None, lambda ledger: ledger.remove(client), how)
 
     @rule(clients=st.sets(WHO), rows=ROWS, refused=WHO, breaks=st.booleans())
