@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Total:
         rounded = 2.0 * stats.n_clients * _variances(stats)
         return cls(stats.n_clients, stats, rounded, roster)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """A keyed hash of the sum."""
         about, numbers = ("", b"") if self.stats is None else pack(self.stats)
