@@ -13,6 +13,7 @@ from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 from .._text import counted, human_bytes, text_table
 from ..features import FeatureMap
 from ..federation.report import FitReport
+from ..federation.settings import SECURE_ROUNDS
 from ..flower import FedRidge
 from ..flower.exchange import CountingGrid, ask, log
 from ..flower.protocol.array_records import (
@@ -67,7 +68,7 @@ def _what_it_was(report: FitReport) -> tuple[str, int]:
     if report.refinement is not None:
         return f"FedRidge, {report.refinement.mode}", report.refinement.rounds
     if report.mode.startswith("secure sum"):
-        return "FedRidge, secure sum", 4
+        return "FedRidge, secure sum", SECURE_ROUNDS
     return "One-Shot (FedRidge)", 1
 
 

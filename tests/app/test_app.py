@@ -33,6 +33,7 @@ from fedridge_flwr.app.task import (
     pooled_rows,
 )
 from fedridge_flwr.federation.reporting.run_folder import page_from_folder
+from fedridge_flwr.federation.settings import SECURE_ROUNDS
 from fedridge_flwr.flower.exchange import log
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -296,7 +297,8 @@ def test_a_secure_sum_is_a_setting_of_the_app(tmp_path: Path) -> None:
     assert report["mode"].startswith("secure sum")
     assert distance(tmp_path, AppSettings(), 4) < 1e-12
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert "| FedRidge, secure sum" in table
+    (line,) = (each for each in table.splitlines() if "FedRidge, secure sum" in each)
+    assert [cell.strip() for cell in line.split("|")][2] == str(SECURE_ROUNDS)
     with pytest.raises(FedRidgeError, match="2 clients sent keys"):
         run_here(tmp_path, 2, dataset="diabetes", secure=True)
 
