@@ -9,10 +9,10 @@ from ..data.local_table import RawRows
 from ..federation.answering.respond import Guards, loaded_rows
 from ..federation.requests import Request
 from ._strategy_base import StrategyBase, settings_of
-from .client import Site
 from .exchange import Reply
 from .protocol.answer_records import error_content, reply_content
 from .protocol.request_records import request_parts
+from .site import Site
 
 _EVALUATED = ("evaluation", "losses")
 

@@ -19,7 +19,10 @@ from ..federation.site.disclosure import SitePolicy
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
 from ..statistics.sufficient import SufficientStatistics
-from .client import (
+from .new_rows import answer_since, rows_after, stacked
+from .protocol.answer_records import answer_fields
+from .release_memory import ClientName, PrivacyTerms
+from .site import (
     Site,
     evaluate_arrays,
     evaluate_result,
@@ -27,9 +30,6 @@ from .client import (
     name_field,
     site_policies,
 )
-from .new_rows import answer_since, rows_after, stacked
-from .protocol.answer_records import answer_fields
-from .release_memory import ClientName, PrivacyTerms
 
 
 class RidgeClient(NumPyClient):
