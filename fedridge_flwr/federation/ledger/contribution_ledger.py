@@ -272,7 +272,7 @@ class Ledger(LedgerRuns):
             if difference:
                 self._file.write_total(new)
                 change = Change(now(), "verify", "", 0, old.hash, new.hash)
-                self._file.write_change(change)
+                self._file.write_changes([change])
             n_rows = 0 if new.stats is None else new.stats.count
             return Verification(new.n_clients, n_rows, difference, bound)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
 from ..._text import counted
 from ...errors import LedgerError
 from ...statistics.packing import Removable
 from .ledger_storage import IN_RUN, Change, LedgerEntry, LedgerFile, now
-from .ledger_total import NO_CHECKSUM, Total, xor
+from .ledger_total import Total, xor
 
 _LONGEST_NAME = 200
 
@@ -73,10 +74,15 @@ class LedgerRuns:
         `upload` is the client's own id of all that it has sent, this included. If it is
         lost in a power failure, the client is asked again: `close_run` makes it last.
         """
+        self.receive_all({client: (stats, upload)})
+
+    def receive_all(self, answers: Mapping[str, tuple[Removable, str]]) -> None:
+        """Keep several answers, each with its id of upload, in one transaction."""
         with self._file.changing(synced=False):
-            old = self._file.entry(check_name(client))
-            number = 1 if old is None else old.sequence + 1
-            self._file.write(client, number, stats, IN_RUN, upload)
+            for client, (stats, upload) in answers.items():
+                old = self._file.entry(check_name(client))
+                number = 1 if old is None else old.sequence + 1
+                self._file.write(client, number, stats, IN_RUN, upload)
 
     def with_new_rows(self, client: str, delta: Removable, since: str) -> Removable:
         """Return what the ledger has of a client, and its rows since that upload.
@@ -115,9 +121,9 @@ class LedgerRuns:
         """
         wanted, fresh = set(accepted), []
         with self._file.changing() as database:
-            arrived = self._file.entries(IN_RUN)
+            arrived, known = self._file.entries(IN_RUN), self._file.entries()
             for client, entry in arrived.items():
-                old = self._file.entry(client)
+                old = known.get(client)
                 same = old is not None and old.upload == entry.upload != ""
                 if client not in wanted or same:  # there may be nothing new
                     self._file.delete(client, IN_RUN)
@@ -142,7 +148,7 @@ class LedgerRuns:
         if own is not stats:  # in another order
             told = (entry.client, entry.sequence, own, IN_RUN, entry.upload)
             entry = self._file.write(*told)
-        new = self._file.accept(entry)
+        (new,) = self._file.accept([(entry, old)])
         action = "add" if old is None else "replace"
         return self._enter(action, new, before, rest.plus(own, new.checksum))
 
@@ -150,21 +156,21 @@ class LedgerRuns:
         self, fresh: Sequence[tuple[LedgerEntry, LedgerEntry | None]], total: Removable
     ) -> list[Receipt]:
         """Do the same with several answers at once, of which the sum is known."""
-        before, changes = self._file.total(), []
-        when, roster = now(), before.roster
-        for entry, old in fresh:
-            new = self._file.accept(entry)
-            gone = NO_CHECKSUM if old is None else old.checksum
-            roster = xor(roster, xor(gone, new.checksum))
-            action = "add" if old is None else "replace"
-            changes.append(Change(when, action, new.client, new.sequence, "", ""))
+        before, when = self._file.total(), now()
+        accepted = self._file.accept(fresh)
+        gone = [old.checksum for _, old in fresh if old is not None]
+        checksums = [*gone, *(new.checksum for new in accepted)]
+        roster = reduce(xor, checksums, before.roster)
         after = Total.merged(total, roster)
         self._file.write_total(after)
-        was, is_now, bound = before.hash, after.hash, after.bound
-        for each in changes:
-            self._file.write_change(each._replace(before=was, after=is_now))
+        hashes, bound = (before.hash, after.hash), after.bound
+        changes = [
+            Change(when, "replace" if old else "add", new.client, new.sequence, *hashes)
+            for new, (_, old) in zip(accepted, fresh, strict=True)
+        ]
+        self._file.write_changes(changes)
         return [
-            Receipt(c.action, c.client, c.sequence, when, was, is_now, bound)
+            Receipt(c.action, c.client, c.sequence, when, *hashes, bound)
             for c in changes
         ]
 
@@ -188,7 +194,7 @@ class LedgerRuns:
         self._file.write_total(after)
         told = (entry.client, entry.sequence)
         when, hashes = now(), (before.hash, after.hash)
-        self._file.write_change(Change(when, action, *told, *hashes))
+        self._file.write_changes([Change(when, action, *told, *hashes)])
         return Receipt(action, *told, when, *hashes, after.bound)
 
     def _with_new_rows(self, old: LedgerEntry, delta: Removable) -> Removable:

@@ -21,7 +21,7 @@ import hashlib
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -264,16 +264,21 @@ class LedgerFile:
         self._database.execute("INSERT INTO entries VALUES (?,?,?,?,?,?,?,?,?)", entry)
         return entry
 
-    def accept(self, entry: LedgerEntry) -> LedgerEntry:
-        """Let an entry of the open run take the place of the one in the total."""
-        self.delete(entry.client, IN_TOTAL)
-        row = entry._replace(run=IN_TOTAL)
-        found = row._replace(checksum=_checksum(*row[:-1]))
-        self._database.execute(
+    def accept(
+        self, fresh: Sequence[tuple[LedgerEntry, LedgerEntry | None]]
+    ) -> list[LedgerEntry]:
+        """Let entries of the open run take the place of those in the total."""
+        accepted = []
+        for entry, old in fresh:
+            if old is not None:
+                self.delete(old.client, IN_TOTAL)
+            row = entry._replace(run=IN_TOTAL)
+            accepted.append(row._replace(checksum=_checksum(*row[:-1])))
+        self._database.executemany(
             "UPDATE entries SET run = ?, checksum = ? WHERE client = ? AND run = ?",
-            (IN_TOTAL, found.checksum, entry.client, IN_RUN),
+            [(IN_TOTAL, each.checksum, each.client, IN_RUN) for each in accepted],
         )
-        return found
+        return accepted
 
     def delete(self, client: str, run: int) -> None:
         """Delete the entry of a client and its numbers, if there is one."""
@@ -284,12 +289,12 @@ class LedgerFile:
                 "DELETE FROM entries WHERE client = ? AND run = ?", [client, run]
             )
 
-    def write_change(self, change: Change) -> None:
-        """Add a line to the history."""
-        self._database.execute(
+    def write_changes(self, changes: Iterable[Change]) -> None:
+        """Add lines to the history."""
+        self._database.executemany(
             "INSERT INTO changes (time, action, client, sequence, before, after, "
             "checksum) VALUES (?,?,?,?,?,?,?)",
-            (*change, _checksum(*change)),
+            [(*change, _checksum(*change)) for change in changes],
         )
 
     def changes(self) -> list[Change]:
@@ -414,7 +419,7 @@ def _reason(error: sqlite3.OperationalError) -> str:
 def _checksum(*values: Any) -> bytes:
     """Return a hash of values and their types; it finds damage, and no forgery."""
     told = [(type(v).__name__, len(v)) if isinstance(v, bytes) else v for v in values]
-    digest = hashlib.blake2b(repr(told).encode(), digest_size=32)
+    digest = hashlib.sha256(repr(told).encode())
     for value in values:
         if isinstance(value, bytes):
             digest.update(value)
