@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from flwr.app import Context
@@ -132,16 +133,17 @@ class RidgeClient(NumPyClient):
                 "client_fn(context) receives: releases are remembered there."
             )
         self._rows, self._evaluation = train, evaluation
+        told = privacy_policy, privacy_ledger, client_name
         curator = None
-        if context is not None or private_only:
-            terms = PrivacyTerms(privacy_policy, privacy_ledger, client_name)
-            curator = None if context is None else terms.curator(context)
+        if context is not None:
+            curator = partial(PrivacyTerms(*told).curator, context)
         node_config = {} if context is None else context.node_config
 
         def guards(task: str) -> Guards:
             # Not before a request: of what a client_fn raises, the server is told all.
             policies = site_policies(node_config, site_policy)
-            return Guards(min_rows, allowed, curator, policies)
+            own = None if curator is None else curator(policies)
+            return Guards(min_rows, allowed, own, policies)
 
         self._site = Site(
             load=lambda request, _: self._asked_rows(request.task),

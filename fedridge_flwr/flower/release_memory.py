@@ -1,7 +1,7 @@
 """A client's memory of its private releases, in Flower's state of the node."""
 
 import warnings
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, Context, RecordDict
 
 from .._types import Array
 from ..errors import PrivacyError, PrivacyWarning
+from ..federation.site.disclosure import SitePolicy
 from ..privacy.curator import Curator
 from ..privacy.ledger import PrivacyLedger
 from ..privacy.policy import PrivacyPolicy
@@ -80,11 +81,16 @@ class PrivacyTerms:
         """Whether the server may hear why a private release failed."""
         return self.policy is not None and self.policy.report_failures
 
-    def curator(self, context: Context) -> Curator:
+    def curator(self, context: Context, policies: Sequence[SitePolicy]) -> Curator:
         """Return the one who answers private requests, with its memory of this run."""
         name = self.name(context) if callable(self.name) else self.name
+        site = [
+            (policy.accepted_privacy, policy.privacy_ledger)
+            for policy in policies
+            if policy.accepted_privacy is not None
+        ]
         past = ReleaseMemory(context.state)
-        return Curator(self.policy, self.ledger, name or "", past)
+        return Curator(self.policy, self.ledger, name or "", past, site)
 
 
 def forget_releases(context: Context) -> None:

@@ -226,7 +226,7 @@ class AppSite:
         return Guards(
             self.min_rows,
             self.feature_maps,
-            self.terms.curator(context) if remembers else None,
+            self.terms.curator(context, policies) if remembers else None,
             policies,
             _secure_guard(context, self.secure_policy, policies)
             if secure or STATE in context.state

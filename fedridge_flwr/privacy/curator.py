@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -104,12 +104,15 @@ class Curator:
         The client's name in the ledger.
     past : mutable mapping
         Answers of this run.
+    site : sequence of (PrivacyPolicy, PrivacyLedger or None)
+        What the site's own rules accept, and their account; all of them hold.
     """
 
     policy: PrivacyPolicy | None = None
     ledger: PrivacyLedger | None = None
     name: str = ""
     past: Past = field(default_factory=dict)
+    site: Sequence[tuple[PrivacyPolicy, PrivacyLedger | None]] = ()
 
     def __post_init__(self) -> None:
         """Take the budget of a ledger as the policy, if there is no other."""
@@ -156,9 +159,11 @@ class Curator:
         """Check the question, and enter the release before any noise is drawn."""
         privacy, question = request.privacy, request.question
         check_question(rows, privacy, intercept=request.intercept, question=question)
-        if self.ledger is not None:
-            name, server_round = request.release, question.server_round
-            self.ledger.charge(self.name, name, privacy, server_round)
+        own = [(each, f"site policy {k}") for k, (_, each) in enumerate(self.site)]
+        for ledger, name in [*own, (self.ledger, self.name)]:
+            if ledger is not None:
+                release, server_round = request.release, question.server_round
+                ledger.charge(name, release, privacy, server_round)
         self.past[request.fit] = _mus(privacy)
         return ClippingCounts()
 
@@ -189,11 +194,12 @@ class Curator:
             return
         if any(key.startswith(request.release + "/") for key in fits):
             raise PrivacyError("the settings of this fit have changed since it began.")
-        if self.policy is not None:
-            self.policy.check(privacy)
-            which = RELATIONS.index(privacy.neighboring)
-            before = [float(self.past[key][which]) for key in fits]
-            self.policy.check_sum([*before, float(_mus(privacy)[which])])
+        which = RELATIONS.index(privacy.neighboring)
+        before = [float(self.past[key][which]) for key in fits]
+        for policy in (self.policy, *(accepted for accepted, _ in self.site)):
+            if policy is not None:
+                policy.check(privacy)
+                policy.check_sum([*before, float(_mus(privacy)[which])])
 
 
 def _log_clipping(counts: ClippingCounts) -> None:

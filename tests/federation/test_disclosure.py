@@ -75,7 +75,7 @@ EXACT = {
 
 
 def of_any_request(policy: SitePolicy) -> SitePolicy:
-    return replace(policy, requests=REQUESTS)
+    return replace(policy, requests=REQUESTS, max_epsilon=PRIVACY.epsilon)
 
 
 def answer(request: Any, policy: SitePolicy, data: Any = (X, Y, None)) -> Any:
@@ -97,6 +97,7 @@ def test_every_rule_can_be_in_the_file(file: Path) -> None:
         "min_rows = 20\nmin_rows_per_level = 5\nmax_columns_per_row = 0.2\n"
         'allowed_columns = ["a", "b"]\nforbidden_columns = ["c"]\n'
         'requests = ["statistics", "private"]\nrequire_privacy = true\n'
+        "max_epsilon = 2.0\nmax_delta = 1e-6\n"
         "require_secure_sums = true\nmin_sites = 3\nmin_row_difference = 5\n"
         'state = "state"\n'
     )
@@ -108,6 +109,8 @@ def test_every_rule_can_be_in_the_file(file: Path) -> None:
         forbidden_columns=("c",),
         requests=("statistics", "private"),
         require_privacy=True,
+        max_epsilon=2.0,
+        max_delta=1e-6,
         require_secure_sums=True,
         min_sites=3,
         min_row_difference=5,
@@ -310,7 +313,7 @@ def test_rules_about_rows_hold_for_every_task(rule: str, task: str) -> None:
 @pytest.mark.parametrize("rule", [name for name in BY_ROWS if "weight" not in name])
 def test_but_not_for_private_releases(rule: str) -> None:
     policy, data = BY_ROWS[rule]
-    assert answer(release(), policy, data).kind == "private"
+    assert answer(release(), of_any_request(policy), data).kind == "private"
 
 
 def test_limits_are_met_by_as_much_as_they_say() -> None:
@@ -453,7 +456,8 @@ def test_a_private_fit_hears_no_more(api: str) -> None:
     )
     assert set(strategy.report_.failures.values()) == {"declined by site policy."}
     # Rules about rows are not asked: a refusal would tell how many there are.
-    app = client_app(SitePolicy(min_rows=100, min_rows_per_level=50), False)
+    policy = SitePolicy(min_rows=100, min_rows_per_level=50, max_epsilon=5.0)
+    app = client_app(policy, False)
     strategy = fit(
         made(alpha=1.0, privacy=privacy, min_available_nodes=3),
         InProcessGrid.of_app(app, 3),
@@ -549,9 +553,9 @@ def test_site_policy_must_be_one() -> None:
         client.fit([], {})
 
 
-def test_a_policy_without_rules_declines_nothing_but_maps_and_residuals() -> None:
+def test_a_policy_without_rules_declines_only_maps_residuals_and_releases() -> None:
     rows = check_rows(X, Y)
     assert not list(SitePolicy().reasons_by_rows(rows, rows))
     for request in (*EXACT.values(), release()):
         declined = bool(list(SitePolicy().reasons_by_request(request)))
-        assert declined is (request.task == "residuals")
+        assert declined is (request.task in ("residuals", "release"))

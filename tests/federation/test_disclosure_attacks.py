@@ -20,6 +20,7 @@ from flwr.clientapp import ClientApp
 from scipy.linalg import eigh, orth
 
 from fedridge_flwr import (
+    DifferentialPrivacy,
     FedRidge,
     NotEnoughClientsError,
     PolicyError,
@@ -346,3 +347,72 @@ def test_rows_from_squared_residuals() -> None:
         guards = Guards(policies=(policy,))
         with pytest.raises(PolicyError, match='"residuals" is not among'):
             respond(AskResiduals(probe), lambda: (X, y, None), guards)
+
+
+# ---- private in name only ------------------------------------------------------------
+
+
+BOUNDS = {"x_norm_bound": 200.0, "y_bound": 200.0}
+NEARLY_EXACT = DifferentialPrivacy(9e14, 1e-5, **BOUNDS)
+AT_THE_SERVER = DifferentialPrivacy(1.0, 1e-5, **BOUNDS, trust="server")
+
+
+def private_app(rows: dict[str, Any], policy: SitePolicy | None, api: str) -> ClientApp:
+    if api == "message":
+        return ridge_client_app(lambda context: rows["now"], site_policy=policy)
+    return ClientApp(
+        client_fn=lambda context: RidgeClient(
+            *rows["now"], context=context, site_policy=policy
+        ).to_client()
+    )
+
+
+def released(app: ClientApp, privacy: DifferentialPrivacy) -> Any:
+    """Return the private statistics of a server that asks one site alone."""
+    strategy = FedRidge(alpha=1.0, privacy=privacy, min_available_nodes=1)
+    strategy.start(InProcessGrid.of_app(app, 1), timeout=60)
+    return strategy.statistics_
+
+
+@pytest.mark.filterwarnings("ignore::fedridge_flwr.PrivacyWarning")
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("privacy", [NEARLY_EXACT, AT_THE_SERVER])
+def test_a_patient_by_a_release_without_noise(privacy, api) -> None:
+    patient = np.array([[79.0, 21.6]]), np.array([5.3])
+    if privacy is NEARLY_EXACT:
+        seen = released(private_app({"now": patient}, None, api), privacy)
+        constant = BOUNDS["x_norm_bound"] / np.sqrt(2)
+        np.testing.assert_allclose(seen.gram[-1, :2] / constant, patient[0][0], 1e-4)
+    for rules in (
+        {},
+        {"max_epsilon": 1.0},
+        {"max_epsilon": 1, "require_privacy": True},
+    ):
+        policy = SitePolicy.preset(11, **rules)
+        with pytest.raises(NotEnoughClientsError, match="declined"):
+            released(private_app({"now": patient}, policy, api), privacy)
+
+
+@pytest.mark.filterwarnings("ignore::fedridge_flwr.PrivacyWarning")
+@pytest.mark.parametrize("api", APIS)
+def test_many_runs_share_the_budget_of_the_site(api, tmp_path) -> None:
+    rows = {"now": (np.column_stack([AGE, BMI]), STAY)}
+    policy = SitePolicy(max_epsilon=1.2, state=tmp_path)
+    app, asked = (
+        private_app(rows, policy, api),
+        DifferentialPrivacy(1.0, 1e-5, **BOUNDS),
+    )
+    assert released(app, asked) is not None
+    with pytest.raises(NotEnoughClientsError, match="declined"):
+        released(app, asked)  # a new run, of which the client's memory knows nothing
+    # Without a place to remember it, the budget is that of each run.
+    app = private_app(rows, SitePolicy(max_epsilon=1.2), api)
+    assert all(released(app, asked) is not None for _ in range(2))
+
+
+def test_rules_of_privacy_are_checked_when_they_are_written() -> None:
+    with pytest.raises(PolicyError, match="require_privacy needs max_epsilon"):
+        SitePolicy(require_privacy=True)
+    for wrong in ({"max_epsilon": 0.0}, {"max_epsilon": 1.0, "max_delta": 2.0}):
+        with pytest.raises(PolicyError, match="max_epsilon or max_delta"):
+            SitePolicy(**wrong)

@@ -205,7 +205,10 @@ def weighted(X: pd.DataFrame, y: pd.Series) -> SufficientStatistics:
         (SitePolicy(forbidden_columns=["C"]), SufficientStatistics.from_data),
         (SitePolicy(allowed_columns=["a", "b", "y"]), SufficientStatistics.from_data),
         (SitePolicy(requests=["evaluation"]), SufficientStatistics.from_data),
-        (SitePolicy(require_privacy=True), SufficientStatistics.from_data),
+        (
+            SitePolicy(require_privacy=True, max_epsilon=1.0),
+            SufficientStatistics.from_data,
+        ),
     ],
     ids=range(9),
 )

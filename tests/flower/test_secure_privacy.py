@@ -224,7 +224,8 @@ def test_how_many_may_collude_is_not_the_servers_word() -> None:
 
 
 def test_a_site_can_require_both() -> None:
-    policy = SitePolicy(require_privacy=True, require_secure_sums=True, min_sites=3)
+    needs = {"require_privacy": True, "max_epsilon": 5.0, "require_secure_sums": True}
+    policy = SitePolicy(**needs, min_sites=3)
     app = ridge_client_app(load_data, site_policy=policy)
     assert len(run(app=app).report_.participants) == K
     with pytest.raises(NotEnoughClientsError, match="declined by site policy"):

@@ -16,7 +16,9 @@ from ..._text import counted, quoted
 from ...data.local_table import RowOrigin
 from ...data.rows import Rows
 from ...data.schema import HasSchema
-from ...errors import PolicyError
+from ...errors import PolicyError, PrivacyError
+from ...privacy.ledger import PrivacyLedger
+from ...privacy.policy import PrivacyPolicy
 from .rare_values import effective_number, rare_levels, rare_values, rare_weights
 from .request_names import ABOUT_KEYS, NAMES, REQUESTS, USUAL
 from .upload_history import UploadHistory, identities
@@ -77,6 +79,11 @@ class SitePolicy:
         "feature_maps", "residuals", "leverages" and "families".
     require_privacy : bool
         Answer private requests only.
+    max_epsilon, max_delta : float
+        The largest privacy loss by private releases: in one run, or of all runs
+        together if there is a `state`. Without `max_epsilon` no private request is
+        answered: with a large epsilon there is hardly any noise. ``trust="server"``,
+        for which the site would send sums without noise, is declined in any case.
     require_secure_sums : bool
         Take part in secure sums only, of which the server sees the total over sites.
     min_sites : int
@@ -91,9 +98,9 @@ class SitePolicy:
         statistics of the rows in which they differ. Sums of several uploads are not
         compared.
     state : path, optional
-        Folder in which uploads are remembered, as keyed hashes of their rows, and which
-        steps of secure sums were answered. `min_row_difference` needs it; it must
-        exist.
+        Folder in which uploads are remembered, as keyed hashes of their rows, what
+        private releases have cost, and which steps of secure sums were answered.
+        `min_row_difference` needs it; it must exist.
 
     Raises
     ------
@@ -104,7 +111,8 @@ class SitePolicy:
     -----
     Rules about rows (`min_rows`, `min_rows_per_level`, `max_columns_per_row` and
     `min_row_difference`) do not apply to private releases: the noise covers each
-    record, while a refusal that depends on one record would tell that it is there.
+    record as far as `max_epsilon` says, while a refusal that depends on one record
+    would tell that it is there.
 
     Examples
     --------
@@ -124,6 +132,8 @@ but column 0 of X has only 1 row with a value other than its most common one.
     forbidden_columns: Collection[str] = ()
     requests: Collection[str] = USUAL
     require_privacy: bool = False
+    max_epsilon: float | None = None
+    max_delta: float = 1e-5
     require_secure_sums: bool = False
     min_sites: int = 1
     min_row_difference: int = 1
@@ -139,6 +149,7 @@ but column 0 of X has only 1 row with a value other than its most common one.
             check_positive(
                 "max_columns_per_row", self.max_columns_per_row, error=PolicyError
             )
+        _ = self.accepted_privacy  # raises where its numbers are invalid
         for name in ("require_privacy", "require_secure_sums"):
             check_flag(name, getattr(self, name), error=PolicyError)
         if self.allowed_columns is not None:
@@ -151,6 +162,11 @@ but column 0 of X has only 1 row with a value other than its most common one.
                 if not isinstance(path, str | os.PathLike) or not str(path):
                     raise must_be(name, f"the path of a {kind}", path, PolicyError)
                 object.__setattr__(self, name, Path(path))
+        if self.require_privacy and self.max_epsilon is None:
+            raise PolicyError(
+                "require_privacy needs max_epsilon: with a large epsilon there is "
+                "hardly any noise."
+            )
         if self.roster is not None and self.identity is None:
             raise PolicyError("roster needs identity, the site's own key.")
         if self.min_row_difference > 1 and self.state is None:
@@ -274,6 +290,25 @@ no rule 'min_row'.
 
     # ---- rules ------------------------------------------------------------------
 
+    @property
+    def accepted_privacy(self) -> PrivacyPolicy | None:
+        """The weakest private request that is answered; None if none is."""
+        if self.max_epsilon is None:
+            return None
+        limits = self.max_epsilon, self.max_delta
+        try:
+            return PrivacyPolicy(*limits, trust=("local", "secagg"))
+        except PrivacyError as error:
+            raise PolicyError(f"max_epsilon or max_delta: {error}") from None
+
+    @property
+    def privacy_ledger(self) -> PrivacyLedger | None:
+        """The account of all private releases, if there is a place for it."""
+        if self.max_epsilon is None or self.state is None:
+            return None
+        file = Path(self.state).absolute() / "private-releases.db"
+        return PrivacyLedger(file, self.max_epsilon, self.max_delta)
+
     def reasons_by_request(self, request: Request) -> Iterator[str]:
         """Yield why a request is declined, whatever the rows."""
         names = [NAMES.get(request.task, request.task)]
@@ -294,6 +329,8 @@ no rule 'min_row'.
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
         private = names[0] == "private" or getattr(request, "release", None)
+        if private and self.max_epsilon is None:
+            yield "max_epsilon is not set, so private requests are not answered"
         if self.require_privacy and not (private or request.task in ABOUT_KEYS):
             yield "require_privacy is set, but the request is not private"
         if self.min_sites > 1:
