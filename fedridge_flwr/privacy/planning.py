@@ -116,8 +116,7 @@ def choose_release(
         replace(privacy, estimator="noise_aware", budget_split=split, expected=None)
         for split in splits
     ]
-    if privacy.trust != "secagg":  # residuals are no part of a secure sum of one round
-        found.append(replace(privacy, estimator="moments", expected=None))
+    found.append(replace(privacy, estimator="moments", expected=None))
     best = min(found, key=lambda each: predicted_loss(each, **sizes))
     return best.estimator, best.shares(1)
 

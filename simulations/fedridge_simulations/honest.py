@@ -129,6 +129,7 @@ def methods(settings: Settings, epsilon: float) -> list[Method]:
         release(settings, epsilon, trust="server"),
         release(settings, epsilon, trust="secagg"),
         refinement(settings, epsilon, max(REFINEMENTS), "server"),
+        refinement(settings, epsilon, max(REFINEMENTS), "secagg"),
         clipped_fedavg(settings, epsilon, "server"),
     ]
 
