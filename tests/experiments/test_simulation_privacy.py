@@ -448,16 +448,19 @@ def test_committed_refinement_on_correlated_features(
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("trust", ["server", "secagg"])
 def test_committed_refinement_with_noise_once(
-    committed: Results, epsilon: float
+    committed: Results, epsilon: float, trust: str
 ) -> None:
-    refined, fedavg = _compared(committed, epsilon, "server")
+    refined = _mse(committed, refinement(committed.settings, epsilon, 20, trust))
+    _, fedavg = _compared(committed, epsilon, "server")
     assert refined.mean <= fedavg.mean + fedavg.error
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize(
-    ("trust", "axis"), [("local", {}), ("local", CORRELATED), ("server", {})]
+    ("trust", "axis"),
+    [("local", {}), ("local", CORRELATED), ("server", {}), ("secagg", {})],
 )
 def test_no_committed_run_of_refinement_is_far_from_the_others(
     committed: Results, epsilon: float, trust: str, axis: dict[str, Any]

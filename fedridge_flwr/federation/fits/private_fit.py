@@ -14,14 +14,12 @@ from ...errors import PrivacyError, PrivacyWarning, ProtocolError
 from ...privacy.clipping import LENGTH, Bounds
 from ...privacy.curator import ReleaseRequest
 from ...privacy.estimators import choose_alpha, mostly_noise
-from ...privacy.experimental.curvature import SEEN
-from ...privacy.experimental.refinement import ResidualRefinement, first_clip
 from ...privacy.intervals import INCLUDED, reason_to_withhold
 from ...privacy.mechanism import DifferentialPrivacy
 from ...privacy.noisy_statistics import PrivateStatistics
 from ...privacy.planning import USABLE_BELOW, noise_over_signal
 from ...privacy.privacy_report import (
-    EXPERIMENTAL,
+    REFINEMENT_LIMITS,
     UNKNOWN,
     WEAK,
     accuracy_advice,
@@ -31,6 +29,8 @@ from ...privacy.privacy_report import (
     useless,
 )
 from ...privacy.private_solve import Centred, centre, refined_model, solve_centred
+from ...privacy.refinement.coefficients import ResidualRefinement, first_clip
+from ...privacy.refinement.curvature import SEEN
 from ...privacy.release import ReleaseQuestion
 from ...regression.alpha.alpha_grid import check_alphas
 from ...regression.alpha.alpha_selection import AlphaSelection
@@ -175,7 +175,7 @@ def refine(settings: FitSettings, first_round: First, later_round: Again) -> Fit
         why = ended or "too few answers, or answers of no use"
         ended = f"ended in round {number} of {privacy.rounds}: {why}"
     model = gathered.on_raw_columns(_refined_model(first, refinement, settings))
-    damage, advice = [EXPERIMENTAL, *([ended] if ended else [])], []
+    damage, advice = [REFINEMENT_LIMITS, *([ended] if ended else [])], []
     if refinement.blind:
         damage.append(
             "the number of rows does not stand out of its noise: all coefficients are 0"
