@@ -125,6 +125,12 @@ PLACES = [
         "docs/explanation/privacy.md",
         tables.private_interval_table,
     ),
+    Place(
+        "choices",
+        DEPLOYED,
+        "docs/explanation/privacy.md",
+        tables.private_choice_table,
+    ),
     Place("modes", EXPERIMENTS, HIGH_DIMENSION, tables.modes_table),
     Place("kernels", EXPERIMENTS, HIGH_DIMENSION, tables.kernels_table),
     Place("digits", DEPLOYED, "docs/explanation/numerics.md", tables.nist_table),
