@@ -80,6 +80,12 @@ def main_table() -> str:
     return str(tables[-1]).strip()
 
 
+def secure_rounds_table() -> str:
+    """Return the table of noise that is added once, in several rounds."""
+    text = (EXPERIMENTS / "privacy" / "table.md").read_text("utf-8")
+    return text.split("**Noise once, in several rounds**")[1].split("\n\n")[1]
+
+
 def privacy_table() -> str:
     """Return the table of the methods that are really private."""
     file = EXPERIMENTS / "privacy" / "table.md"

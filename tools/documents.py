@@ -114,6 +114,12 @@ PLACES = [
     Place("experiments", EXPERIMENTS, "docs/explanation/paper.md", tables.main_table),
     Place("privacy", EXPERIMENTS, "docs/explanation/privacy.md", tables.privacy_table),
     Place(
+        "noise-once",
+        EXPERIMENTS,
+        "docs/explanation/privacy.md",
+        tables.secure_rounds_table,
+    ),
+    Place(
         "costs",
         DEPLOYED,
         "docs/explanation/privacy-costs.md",

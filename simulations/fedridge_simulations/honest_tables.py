@@ -17,6 +17,7 @@ from .honest import (
     DRAWS,
     FEDAVG_DRAWS,
     REFINEMENTS,
+    SECURE_TRIALS,
     SMALL_EPSILON,
     SMALL_FEATURES,
     SMALL_TRUST,
@@ -26,6 +27,7 @@ from .honest import (
     clipped_fedavg,
     correlated_methods,
     methods,
+    once_methods,
     refinement,
     release,
     small_release,
@@ -33,7 +35,7 @@ from .honest import (
 from .method import Method
 from .paper_privacy import exact_cost, one_shot_cost, theorem_cost
 from .private_tuning import CLIPS, STEPS, TUNING_SEEDS
-from .results import Results, Spread
+from .results import Results, Spread, spread
 from .settings import Settings
 from .tables import Claim, same, table
 
@@ -174,6 +176,9 @@ def honest_tables(results: Results) -> str:
             "**Private: every record has its (ε, δ).**",
             _errors(results, methods),
             _settings(results),
+            f"**Noise once, in several rounds**: {SECURE_TRIALS} trials, the same for "
+            "all; secure sums ran in Ray and, in part, in one process.",
+            _once(results),
             "**The same on correlated features**: feature i has variance 1/i, then all "
             "are turned by one rotation.",
             _errors(results, correlated_methods, **CORRELATED),
@@ -210,6 +215,25 @@ def _errors(
         found = [level(results, name, column[0], **axis) for column in columns]
         rows.append([label, *(_number(f.mean) for f in found)])
     return table(["test MSE ± standard error", *(f"ε {e:g}" for e in epsilons)], rows)
+
+
+def _once(results: Results) -> str:
+    """Return errors on the trials that refinement by secure sums has."""
+    settings = results.settings
+    columns = [once_methods(settings, epsilon) for epsilon in settings.epsilon]
+
+    def error(method: Method) -> str:
+        found = results.by_trial(method)
+        return spread(
+            found[t].test_mse for t in range(SECURE_TRIALS) if t in found
+        ).mean_text()
+
+    rows = [
+        [same[0].label, *(error(method) for method in same)]
+        for same in zip(*columns, strict=True)
+    ]
+    heads = ["test MSE ± standard error", *(f"ε {e:g}" for e in settings.epsilon)]
+    return table(heads, rows)
 
 
 def _settings(results: Results) -> str:
