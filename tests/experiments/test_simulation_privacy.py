@@ -322,7 +322,7 @@ def test_the_full_experiment_is_what_was_asked_for() -> None:
     cells = honest_cells(settings)
     large = [cell for cell in cells if cell.problem.features == 100]
     among = [*methods(settings, 1.0), *correlated_methods(settings, 1.0)]
-    assert len(large) == 10 * len(EPSILONS) * len(among)
+    assert len(large) == (10 * len(among) + SECURE_TRIALS) * len(EPSILONS)
     assert settings.epsilon == EPSILONS
     assert {cell.problem.seed for cell in cells} == set(range(200, 210))
     for cell in large:
