@@ -80,6 +80,12 @@ def main_table() -> str:
     return str(tables[-1]).strip()
 
 
+def secure_rounds_table() -> str:
+    """Return the table of noise that is added once, in several rounds."""
+    text = (EXPERIMENTS / "privacy" / "table.md").read_text("utf-8")
+    return text.split("**Noise once, in several rounds**")[1].split("\n\n")[1]
+
+
 def privacy_table() -> str:
     """Return the table of the methods that are really private."""
     file = EXPERIMENTS / "privacy" / "table.md"
@@ -301,6 +307,18 @@ def private_cost_table() -> str:
     return text_table(heads, rows)
 
 
+def private_choice_table() -> str:
+    """Return what "auto" loses on correlated features, and if it is told of them."""
+    found = json.loads((DEPLOYED / "private-costs.json").read_text("utf-8"))["choices"]
+    names = ("default", "auto", "decay")
+    rows = [
+        [f"{each['epsilon']:g}", *(f"{each[name]:.0%}" for name in names)]
+        for each in found
+    ]
+    heads = ["ε", "default", '`"auto"`', '`"auto"`, `"decay": 1`']
+    return text_table(heads, rows)
+
+
 def private_interval_table() -> str:
     """Return how often 95% intervals of private models cover, and how wide they are."""
     found = json.loads((DEPLOYED / "private-costs.json").read_text("utf-8"))["coverage"]
@@ -310,6 +328,7 @@ def private_interval_table() -> str:
         what = ["an intercept"] * own["intercept"] + ["2 targets"] * (
             own["targets"] - 1
         )
+        what += [f"{own['rows']} rows per client"] * (own["rows"] != 400)
         known = each["coverage"] is not None
         rows.append(
             [

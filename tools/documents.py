@@ -114,6 +114,12 @@ PLACES = [
     Place("experiments", EXPERIMENTS, "docs/explanation/paper.md", tables.main_table),
     Place("privacy", EXPERIMENTS, "docs/explanation/privacy.md", tables.privacy_table),
     Place(
+        "noise-once",
+        EXPERIMENTS,
+        "docs/explanation/privacy.md",
+        tables.secure_rounds_table,
+    ),
+    Place(
         "costs",
         DEPLOYED,
         "docs/explanation/privacy-costs.md",
@@ -124,6 +130,12 @@ PLACES = [
         DEPLOYED,
         "docs/explanation/privacy.md",
         tables.private_interval_table,
+    ),
+    Place(
+        "choices",
+        DEPLOYED,
+        "docs/explanation/privacy.md",
+        tables.private_choice_table,
     ),
     Place("modes", EXPERIMENTS, HIGH_DIMENSION, tables.modes_table),
     Place("kernels", EXPERIMENTS, HIGH_DIMENSION, tables.kernels_table),

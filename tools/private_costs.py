@@ -19,6 +19,7 @@ from fedridge_flwr.app.synthetic import paper_rows
 from fedridge_flwr.privacy import infer_private
 from fedridge_flwr.privacy.intervals import reason_to_withhold
 from fedridge_flwr.privacy.planning import simulated_release
+from fedridge_flwr.privacy.private_solve import solve_release
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results" / "private-costs.json"
@@ -38,6 +39,7 @@ class Setting:
     variances: str = "equal"
     intercept: bool = False
     targets: int = 1
+    rows: int = ROWS
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ def settings() -> Iterator[Setting]:
         for epsilon in (1.0, 3.0):
             yield Setting(features, epsilon, intercept=True)
             yield Setting(features, epsilon, targets=2)
+
+
+AT_THE_LIMIT = (
+    Setting(5, 1.0, rows=80),
+    Setting(10, 1.0, rows=180),
+    Setting(20, 1.0, rows=480),
+)
+"""So few rows that some releases have intervals and some have none."""
 
 
 def coverage(setting: Setting, releases: int = RELEASES) -> Coverage:
@@ -104,7 +114,14 @@ def _rows(setting: Setting, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     """Return rows of all clients, their targets, and the coefficients behind them."""
     d, spectrum = setting.features, 0.0 if setting.variances == "equal" else 1.0
     parts = [
-        paper_rows(k, rows=ROWS, features=d, gamma=0.5, seed=seed, spectrum=spectrum)
+        paper_rows(
+            k,
+            rows=setting.rows,
+            features=d,
+            gamma=0.5,
+            seed=seed,
+            spectrum=spectrum,
+        )
         for k in range(CLIENTS)
     ]
     X, y = (np.concatenate([part[j] for part in parts]) for j in (0, 1))
@@ -145,6 +162,52 @@ def costs() -> list[dict[str, float]]:
     return found
 
 
+AUTO = {"n_features": 100, "n_rows": 8_000, "n_clients": CLIENTS}
+"""What "auto" is told of the rows below."""
+
+
+def lost_to_noise(privacy: DifferentialPrivacy, seeds: int = 6) -> float:
+    """Return the share of the signal that one round loses on correlated features.
+
+    Rows of normal features with principal components of variance 1/i.
+    """
+    d, n, lost = AUTO["n_features"], AUTO["n_rows"], []
+    variances = 1.0 / np.arange(1, d + 1)
+    variances *= d / variances.sum()
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, 1])
+        turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+        X = (rng.normal(size=(n, d)) * np.sqrt(variances)) @ turn
+        w = rng.normal(size=d)
+        w /= np.sqrt(variances @ (turn @ w) ** 2)
+        y = X @ w + 0.1 * rng.normal(size=n)
+        noise = np.random.default_rng([seed, int(10 * privacy.epsilon)])
+        stats = simulated_release(privacy, X, y, 1.0, CLIENTS, noise)
+        error = solve_release(stats, 0.01, fit_intercept=False).coef_ - w
+        lost.append(float(variances @ (turn @ error) ** 2))
+    return float(np.mean(lost))
+
+
+def on_correlated(epsilon: float) -> dict[str, DifferentialPrivacy]:
+    """Return the default, what "auto" chooses, and what it does if it is told."""
+    common = {"delta": DELTA, "x_norm_bound": 11.0, "y_bound": 3.0}
+    chosen = {**common, "estimator": "auto"}
+    return {
+        "default": DifferentialPrivacy(epsilon, **common),
+        "auto": DifferentialPrivacy(epsilon, **chosen, expected=AUTO),
+        "decay": DifferentialPrivacy(epsilon, **chosen, expected={**AUTO, "decay": 1}),
+    }
+
+
+def choices() -> list[dict[str, float]]:
+    """Return what each of them loses at some epsilons."""
+    return [
+        {"epsilon": epsilon}
+        | {name: lost_to_noise(each) for name, each in on_correlated(epsilon).items()}
+        for epsilon in (0.5, 1.0, 2.0, 5.0, 10.0)
+    ]
+
+
 def draw(found: list[dict[str, float]]) -> None:
     """Draw what is left of R² against epsilon, a panel for each number of rows."""
     from matplotlib.figure import Figure
@@ -170,10 +233,10 @@ def main() -> None:
     found = costs()
     draw(found)
     covered = []
-    for setting in settings():
+    for setting in (*settings(), *AT_THE_LIMIT):
         covered.append(asdict(coverage(setting)))
         print(covered[-1], flush=True)
-    content = {"costs": found, "coverage": covered}
+    content = {"costs": found, "choices": choices(), "coverage": covered}
     RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

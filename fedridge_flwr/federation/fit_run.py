@@ -53,9 +53,9 @@ def way_of_fitting(settings: FitSettings) -> Fit:
     """Return the fit that given settings need, before its first round."""
     if settings.secure is not None:
         # It brings the primitives along, which no other fit needs.
-        from .fits.secure_fit import secure_one_shot
+        from .fits.secure_fit import secure_fit
 
-        return secure_one_shot(settings)
+        return secure_fit(settings)
     if settings.privacy is not None:
         many = settings.privacy.uses_residuals
         return private_refinement(settings) if many else private_one_shot(settings)

@@ -314,7 +314,7 @@ class _Case:
                 f"{size}, and {_PRIVATE_ROUNDS} rounds under the same epsilon, in 5 "
                 "waves, were measured to be better than one at every epsilon for 100 "
                 "features of equal variance, and than tuned DP-FedAvg at 0.5 to 2 "
-                "(experimental; expect less on correlated features)."
+                "(expect less on correlated features)."
             )
         why = "residual refinement takes one target only"
         if self.t == 1:

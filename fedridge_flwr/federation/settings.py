@@ -34,6 +34,7 @@ from .settings_checks import (
 _SMALLEST_TOL = 1e-15
 
 SECURE_ROUNDS = 5
+"""Exchanges of one secure sum."""
 
 MORE_AGREEMENTS = 3
 """How often a feature map is made again because clients have gone."""
@@ -203,11 +204,9 @@ class FitSettings:
             "one_shot": one_shot,
             "limits": Limits(max_bytes=self.max_bytes),
             "map_needs_data": needs_data,
-            "rounds": SECURE_ROUNDS
-            if secure
-            else rounds
-            if self.privacy is None
-            else self.privacy.steps,
+            "rounds": (rounds if self.privacy is None else self.privacy.steps)
+            if not secure
+            else SECURE_ROUNDS * (1 if self.privacy is None else self.privacy.rounds),
             "schema": None
             if names is None
             else Schema.of(len(names), feature_names=names),

@@ -78,9 +78,6 @@ def check_secure_settings(settings: FitSettings) -> None:
     reasons = {
         'privacy with another trust than "secagg", by which every client adds its part '
         "of the noise": privacy is not None and privacy.trust != "secagg",
-        "several private rounds, each of which would be a secure sum of its own, and "
-        'clients take part in one per run, or "moments": use trust="server", which has '
-        "the same noise, or one round": privacy is not None and privacy.uses_residuals,
         "neighbours of a client that are not all others, since each must count who "
         "adds noise": private and settings.secure.neighbours is not None,
         f'cv="{cv}" compares single clients: use cv="gcv", which needs the total '

@@ -371,14 +371,17 @@ class StrategyBase(FittedAttributes):
 
     def _describe_rounds(self) -> str:
         settings, privacy = self._settings, self._settings.privacy
+        secure = "a secure sum in five exchanges (experimental)"
         if privacy is not None:
+            several = settings.secure is not None
+            rounds = privacy.rounds if several else settings.rounds
             return (
-                f"{counted(settings.rounds, 'round')}, private with epsilon "
-                f"{privacy.epsilon:g} and delta {privacy.delta:g} for each record "
-                f"({privacy.trust} trust)"
+                f"{counted(rounds, 'round')}{f', each {secure}' if several else ''}, "
+                f"private with epsilon {privacy.epsilon:g} and delta "
+                f"{privacy.delta:g} for each record ({privacy.trust} trust)"
             )
         if settings.secure is not None:
-            return "a secure sum in five exchanges (experimental)"
+            return secure
         small = ["to count classes"] * (settings.class_weight == "balanced")
         small += ["for the feature map"] * settings.map_needs_data
         first = f", after a small round {' and one '.join(small)}" if small else ""

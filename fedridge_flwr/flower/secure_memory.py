@@ -40,14 +40,20 @@ class SecureMemory:
         """Remember the state in place of the one before."""
         self._state[STATE] = ConfigRecord(asdict(state))
 
-    def mark(self, step: str, session: bytes, most: int) -> None:
-        """Mark a step in all folders of the site: once for the sum, and for the run.
+    def mark(self, step: str, state: ClientState, most: int) -> None:
+        """Mark a step in all folders of the site: for the sum, the run and the fit.
 
-        Flower may give the memory of one run to another run of the same series.
+        Flower may give the memory of one run to another run of the same series. In a
+        private fit each round is marked, in the run and, whatever the run, in the fit.
         """
+        number = "" if state.number == 1 else f"-round-{state.number}"
+        places = [f"{self._run}{number}"]
+        if state.fit:
+            places.append(f"fit-{state.fit.replace('/', '-')}{number}")
         for folder in self._folders:
-            mark_step(folder, session.hex(), step, most=1)
-            mark_step(folder, str(self._run), step, most)
+            mark_step(folder, state.session.hex(), step, most=1)
+            for place in places:
+                mark_step(folder, place, step, most)
 
 
 def secure_guard(

@@ -152,7 +152,8 @@ class Curator:
             question=request.question,
             counts=counts,
         )
-        _log_clipping(counts)
+        if request.question.server_round == 1:
+            _log_clipping(counts)
         return found
 
     def _charge(self, request: ReleaseRequest, rows: Rows) -> ClippingCounts:

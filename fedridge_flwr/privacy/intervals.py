@@ -14,8 +14,11 @@ from ..errors import PrivacyError
 from ..regression.printed_table import number, p_text, plain
 from .noisy_statistics import PrivateStatistics
 
-# The smallest eigenvalue of G must be so many deviations of its noise.
+# The smallest eigenvalue of G must be so many deviations of its noise ...
 _CLEAR = 6.0
+# ... and what intervals leave out, squares of the noise in G⁻¹, at most so much of it.
+# Beyond an eighth they cover too often, whatever the number of features.
+_SQUARES = 0.125
 
 INCLUDED = (
     "in strategy.inference_: they include sampling and privacy noise, not the bias of "
@@ -138,14 +141,30 @@ def reason_to_withhold(stats: PrivateStatistics) -> str:
         )
     if stats.feature_map is not None:
         return "withheld: they are not available behind a feature map"
-    smallest = float(np.linalg.eigvalsh(stats.gram)[0])
-    if smallest < _CLEAR * stats.gram_sd:
+    values, noise = np.linalg.eigvalsh(stats.gram), stats.gram_sd
+    if values[0] < _CLEAR * noise:
         return (
             "withheld: some direction of the features does not stand clear of the "
-            f"noise (eigenvalue {smallest:.3g}, below {_CLEAR:g} deviations of "
-            f"{stats.gram_sd:.3g})"
+            f"noise (eigenvalue {values[0]:.3g}, below {_CLEAR:g} deviations of "
+            f"{noise:.3g})"
+        )
+    squares = _noise_squares(values, noise)
+    if squares > _SQUARES:
+        return (
+            "withheld: too many directions of the features are close to the noise "
+            f"(its squares move the weakest by {squares:.0%}, above {_SQUARES:.1%})"
         )
     return ""
+
+
+def _noise_squares(values: Any, noise: float) -> float:
+    """Return ``s²/2 (Σᵢ 1/gᵢ + 1/g₁) / g₁``, g₁ the smallest eigenvalue of G.
+
+    With noise E of deviation s, ``(G + E)⁻¹ = G⁻¹ - G⁻¹EG⁻¹ + G⁻¹EG⁻¹EG⁻¹ - ...``; this
+    is the mean of the third term over the first one, in the weakest direction.
+    """
+    inverse = 1.0 / values
+    return float(noise**2 / 2.0 * (inverse.sum() + inverse[0]) * inverse[0])
 
 
 def infer_private(stats: PrivateStatistics) -> PrivateInference:

@@ -62,10 +62,11 @@ class DifferentialPrivacy:
         Who is trusted. "local": nobody, every client adds the whole noise. "server":
         the server, which sees the clipped sums and adds the noise once. "secagg": the
         secure sum; every client adds its part of the noise, and takes part only if
-        `min_clients` are in the sum: ``FedRidge(secure=SecureSum(), privacy=...)``.
+        `min_clients` are in the sum, in every round:
+        ``FedRidge(secure=SecureSum(), privacy=...)``.
     rounds : int
-        1 is the one-shot release. More is residual refinement (experimental): the
-        same (epsilon, delta) spread over this many rounds.
+        1 is the one-shot release. More is residual refinement: the same (epsilon,
+        delta) spread over this many rounds. With "secagg" each is a secure sum.
     waves : int
         Between the first and the last round, ask this many groups of clients one after
         another and update the coefficients after each. Every client still answers
@@ -90,7 +91,10 @@ class DifferentialPrivacy:
         with the smallest `expected_loss`, before anything is released.
     expected : mapping, optional
         For "auto": "n_features", "n_rows" and "n_clients" of all clients together, from
-        public knowledge.
+        public knowledge. If features are known to be correlated, "decay" says how fast
+        the variances of their principal components fall, as 1/i**decay; by default 0,
+        all alike. Where they fall like 1/i and that is not said, "auto" may lose nearly
+        all of the signal (100 features, 8000 rows, epsilon 0.5: 95% instead of 51%).
     expected_r2 : float
         With several rounds, how much of the target's variance the features explain, as
         far as is known beforehand: the prior of the estimate. Where 1.0 turns out to
@@ -146,7 +150,7 @@ class DifferentialPrivacy:
     budget_split: Mapping[str, float] | None = None
     calibration: str = "exact"
     estimator: str = "noise_aware"
-    expected: Mapping[str, int] | None = None
+    expected: Mapping[str, float] | None = None
     expected_r2: float = 1.0
     rules: int = 2
 
@@ -418,11 +422,11 @@ class DifferentialPrivacy:
         *,
         typical_norm: float | None = None,
         explained_sd: float | None = None,
+        decay: float = 0.0,
     ) -> float:
         """Return the share of R² that the noise of one round is expected to take.
 
-        Simulated from these public numbers, for features of equal variance: with
-        correlated ones it is more.
+        Simulated from these public numbers.
 
         Parameters
         ----------
@@ -432,6 +436,8 @@ class DifferentialPrivacy:
             Typical length of a row; by default 0.9 of its bound.
         explained_sd : float, optional
             Deviation of what can be explained; by default a third of `y_bound`.
+        decay : float
+            How fast variances of principal components fall, as in `expected`.
 
         Examples
         --------
@@ -452,6 +458,7 @@ class DifferentialPrivacy:
             n_clients,
             typical_norm=typical_norm,
             explained_sd=explained_sd,
+            decay=check_number("decay", decay),
         )
 
     # ---- on the wire --------------------------------------------------------------

@@ -1,8 +1,8 @@
 """What noise will cost, before anything is released, and what it did cost afterwards.
 
-Predictions are simulations of rows with features of equal variance, from public numbers
-alone; the judgement of a model is post-processing of its noisy statistics. Neither
-costs privacy.
+Predictions are simulations of rows from public numbers alone, with features of equal
+variance unless something else is known; the judgement of a model is post-processing of
+its noisy statistics. Neither costs privacy.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .._types import Array
 from ..data.rows import check_rows
 from ..errors import PrivacyError
 from .estimators import NoisyEquations
+from .validators import check_number
 
 if TYPE_CHECKING:
     from .mechanism import DifferentialPrivacy
@@ -30,7 +31,7 @@ _TYPICAL_NORM = 0.9
 _EXPLAINED = 1.0 / 3.0
 _UNEXPLAINED = 0.1
 _GRAM_SHARES = (0.1, 0.2, 0.35, 0.5)
-_SIZES = ("n_features", "n_rows", "n_clients")
+_SIZES, _DECAY = ("n_features", "n_rows", "n_clients"), "decay"
 
 USABLE_BELOW = 0.15
 WEAK_BELOW = 0.5
@@ -44,28 +45,31 @@ def predicted_loss(
     *,
     typical_norm: float | None = None,
     explained_sd: float | None = None,
+    decay: float = 0.0,
 ) -> float:
     """Return the share of the explained variance that noise takes, on average.
 
-    Rows of normal features of equal variance are clipped, summed, noised and solved by
-    the code that does it in a fit, without an intercept.
+    Rows of normal features, feature i of variance ``1/i**decay``, are clipped, summed,
+    noised and solved by the code that does it in a fit, without an intercept. Turned by
+    a rotation they would be correlated, with the same loss.
     """
     from .private_solve import solve_release
 
     rng = np.random.default_rng(0)
     length = typical_norm or _TYPICAL_NORM * privacy.x_norm_bound
-    scale = length / np.sqrt(n_features)
+    scale = np.arange(1, n_features + 1) ** (-decay / 2.0)
+    scale *= length / np.linalg.norm(scale)
     sd = explained_sd or _EXPLAINED * privacy.y_bound
     m = min(n_rows, max(_MOST_ROWS, _MOST_ENTRIES // n_features))
     lost = []
     for _ in range(_REPEATS):
         X = scale * rng.normal(size=(m, n_features))
         w = rng.normal(size=n_features)
-        w *= sd / (scale * np.linalg.norm(w))
+        w *= sd / np.linalg.norm(scale * w)
         y = X @ w + _UNEXPLAINED * sd * rng.normal(size=m)
         stats = simulated_release(privacy, X, y, n_rows / m, n_clients, rng)
         error = solve_release(stats, 0.0, fit_intercept=False).coef_ - w
-        lost.append(float(error @ error) / float(w @ w))
+        lost.append(float(np.sum((scale * error) ** 2)) / sd**2)
     return float(np.mean(lost))
 
 
@@ -80,8 +84,8 @@ def simulated_release(
     intercept: bool = False,
 ) -> Any:
     """Return a noisy sum; the generator is known, so it is for simulated rows only."""
-    from .experimental.refinement import first_clip
     from .noisy_statistics import PrivateStatistics
+    from .refinement.coefficients import first_clip
     from .release import Layout, ReleaseQuestion, make_release
 
     own = replace(privacy, trust="server")
@@ -102,22 +106,23 @@ def choose_release(
     privacy: DifferentialPrivacy, expected: Mapping[str, Any] | None
 ) -> tuple[str, Mapping[str, float]]:
     """Return estimator and split of one round with the smallest predicted loss."""
-    if expected is None or set(expected) != set(_SIZES):
+    if expected is None or set(expected) - {_DECAY} != set(_SIZES):
         raise PrivacyError(
             'estimator="auto" needs expected={"n_features": ..., "n_rows": ..., '
-            '"n_clients": ...} of all clients together, as far as they are public.'
+            '"n_clients": ...} of all clients together, as far as they are public, and '
+            'takes "decay" of the variances beside them.'
         )
-    sizes = {
+    sizes: dict[str, Any] = {
         name: check_whole(f"expected[{name!r}]", expected[name], 1, error=PrivacyError)
         for name in _SIZES
     }
+    sizes[_DECAY] = check_number("expected['decay']", expected.get(_DECAY, 0.0))
     splits = [{"gram": share, "moment": 1.0 - share} for share in _GRAM_SHARES]
     found = [
         replace(privacy, estimator="noise_aware", budget_split=split, expected=None)
         for split in splits
     ]
-    if privacy.trust != "secagg":  # residuals are no part of a secure sum of one round
-        found.append(replace(privacy, estimator="moments", expected=None))
+    found.append(replace(privacy, estimator="moments", expected=None))
     best = min(found, key=lambda each: predicted_loss(each, **sizes))
     return best.estimator, best.shares(1)
 

@@ -154,10 +154,10 @@ clients: gram 9.14
         return "\n".join(f"  {name:<11}  {value}" for name, value in self.rows())
 
 
-EXPERIMENTAL = (
-    "residual refinement is experimental: it estimates medians where residuals are "
-    "skewed, is weak on correlated features at small epsilon, and shrinks an intercept "
-    "like a coefficient (subtract a public typical value from the target)"
+REFINEMENT_LIMITS = (
+    "residual refinement estimates medians where residuals are skewed, is weak on "
+    "correlated features at small epsilon, and shrinks an intercept like a coefficient "
+    "(subtract a public typical value from the target)"
 )
 
 USABLE = (
@@ -165,7 +165,7 @@ USABLE = (
 )
 WEAK = "WEAK: check the model on public rows before use"
 UNRELIABLE = "NOT RELIABLE: noise is likely to take most of what could be predicted"
-UNKNOWN = "check the model on public rows before use: refinement is experimental"
+UNKNOWN = "check the model on public rows before use: refinement has no R² of its own"
 
 
 def judged(noise_over_signal: float) -> str:
@@ -212,7 +212,7 @@ def accuracy_advice(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> s
         f"fewer features (now {d})",
     ]
     if privacy.rounds == 1 and stats.n_targets == 1:
-        options.append("rounds=20 (experimental)")
+        options.append("rounds=20")
     options.append(f"a larger epsilon (now {privacy.epsilon:g})")
     if privacy.trust == "local":
         options.append('trust="server", if every policy allows it')

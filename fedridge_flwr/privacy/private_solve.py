@@ -10,8 +10,8 @@ from ..errors import PrivacyError
 from ..regression.model import RidgeModel
 from ..regression.solve import sklearn_shapes
 from .estimators import NoisyEquations, estimate
-from .experimental.refinement import ResidualRefinement, first_clip
 from .noisy_statistics import PrivateStatistics
+from .refinement.coefficients import ResidualRefinement, first_clip
 
 # Below this many deviations the number of rows is not known well enough to divide by.
 _KNOWN = 4.0

@@ -15,9 +15,9 @@ from ..data.rows import Block, Rows
 from ..errors import PrivacyError
 from ..linalg.packed import diagonal_positions, upper_triangle
 from .clipping import EXACT_ROWS, LENGTH, Bounds, GridRows
-from .experimental.residuals import residual_sums
 from .gaussian_sampler import LARGEST_SD, RandomBytes, discrete_gaussian
 from .mechanism import DifferentialPrivacy
+from .refinement.residuals import residual_sums
 
 # So many products of two grid lengths fit into an int64, with room for the noise.
 _INT64_ROWS = 2**21

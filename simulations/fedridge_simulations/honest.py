@@ -15,6 +15,7 @@ __all__ = [
     "DRAWS",
     "FEDAVG_DRAWS",
     "REFINEMENTS",
+    "SECURE_TRIALS",
     "SMALL_EPSILON",
     "SMALL_FEATURES",
     "X_NORM",
@@ -28,7 +29,8 @@ __all__ += [
     "gram_noise_sd",
     "honest_cells",
 ]
-__all__ += ["levels", "methods", "refinement", "release", "small_release"]
+__all__ += ["levels", "methods", "once_methods", "refinement", "release"]
+__all__ += ["small_release"]
 
 X_NORM = 1.1
 """Public bound on the length of a row, over sqrt(features)."""
@@ -42,6 +44,9 @@ FEDAVG_DRAWS = 30
 
 DRAWS = 5
 """Draws of the noise of refinement in each trial, below epsilon 1."""
+
+SECURE_TRIALS = 5
+"""Trials of refinement by secure sums, each of a hundred exchanges."""
 
 CORRELATED = {"spectrum": 1.0, "rotated": True}
 """The problem with features of variance 1/i, turned so that all are correlated."""
@@ -133,6 +138,16 @@ def methods(settings: Settings, epsilon: float) -> list[Method]:
     ]
 
 
+def once_methods(settings: Settings, epsilon: float) -> list[Method]:
+    """Return those that add noise once per sum, in several rounds."""
+    last = max(REFINEMENTS)
+    return [
+        refinement(settings, epsilon, last, "secagg"),
+        refinement(settings, epsilon, last, "server"),
+        clipped_fedavg(settings, epsilon, "server"),
+    ]
+
+
 def correlated_methods(settings: Settings, epsilon: float) -> list[Method]:
     """Return those that are compared on correlated features."""
     last = refinement(settings, epsilon, max(REFINEMENTS))
@@ -146,7 +161,9 @@ def honest_cells(settings: Settings) -> list[Cell]:
         problem = settings.private_problem(trial)
         correlated = settings.private_problem(trial, **CORRELATED)
         for epsilon in settings.epsilon:
-            cells += [Cell(problem, method) for method in methods(settings, epsilon)]
+            among = methods(settings, epsilon)
+            among += once_methods(settings, epsilon)[:1] * (trial < SECURE_TRIALS)
+            cells += [Cell(problem, method) for method in among]
         for epsilon in settings.epsilon:
             among = correlated_methods(settings, epsilon)
             cells += [Cell(correlated, method) for method in among]

@@ -21,11 +21,13 @@ from fedridge_simulations.experiments.privacy import EXPERIMENT
 from fedridge_simulations.honest import (
     CORRELATED,
     REFINEMENTS,
+    SECURE_TRIALS,
     SMALL_FEATURES,
     clipped_fedavg,
     correlated_methods,
     honest_cells,
     methods,
+    once_methods,
     refinement,
     release,
     small_release,
@@ -320,7 +322,7 @@ def test_the_full_experiment_is_what_was_asked_for() -> None:
     cells = honest_cells(settings)
     large = [cell for cell in cells if cell.problem.features == 100]
     among = [*methods(settings, 1.0), *correlated_methods(settings, 1.0)]
-    assert len(large) == 10 * len(EPSILONS) * len(among)
+    assert len(large) == (10 * len(among) + SECURE_TRIALS) * len(EPSILONS)
     assert settings.epsilon == EPSILONS
     assert {cell.problem.seed for cell in cells} == set(range(200, 210))
     for cell in large:
@@ -456,8 +458,25 @@ def test_committed_refinement_with_noise_once(
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
+def test_committed_refinement_by_secure_sums(
+    committed: Results, epsilon: float
+) -> None:
+    """On the same trials: below or level with DP-FedAvg, by which noise is added once.
+
+    Level is within a standard error of the differences, trial by trial.
+    """
+    secure, _, fedavg = once_methods(committed.settings, epsilon)
+    found = committed.by_trial(secure)
+    assert set(found) >= set(range(SECURE_TRIALS))
+    others = committed.by_trial(fedavg)
+    above = [found[t].test_mse - others[t].test_mse for t in range(SECURE_TRIALS)]
+    assert np.mean(above) <= np.std(above, ddof=1) / math.sqrt(SECURE_TRIALS)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize(
-    ("trust", "axis"), [("local", {}), ("local", CORRELATED), ("server", {})]
+    ("trust", "axis"),
+    [("local", {}), ("local", CORRELATED), ("server", {}), ("secagg", {})],
 )
 def test_no_committed_run_of_refinement_is_far_from_the_others(
     committed: Results, epsilon: float, trust: str, axis: dict[str, Any]

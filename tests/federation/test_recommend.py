@@ -53,7 +53,7 @@ METHODS = ["oneshot", "refine", "cg", "projection", "iterative"]
         ({"d": 50_000, "n": 900, "K": 99, "rounds": 50}, "iterative", "nothing exact"),
         ({"d": 50_000, "n": 900, "K": 99, "rounds": 1}, "projection", "nothing exact"),
         ({"d": 5, "n": 500, "K": 20, "epsilon": 1.0}, "oneshot", "is enough"),
-        ({"d": 100, "n": 500, "K": 20, "epsilon": 1.0}, "refine", "experimental"),
+        ({"d": 100, "n": 500, "K": 20, "epsilon": 1.0}, "refine", "20 rounds"),
         (
             {"d": 100, "n": 500, "K": 20, "epsilon": 0.1},
             "refine",

@@ -11,12 +11,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import attack_flower_masks
+import lying_server
 import numpy as np
 import pytest
 import test_secure_hostile as hostile
 import test_secure_lies as lies
 import test_secure_masks as masked
 import test_secure_review as review
+import test_secure_rounds as rounds
 import test_secure_sum as sums
 
 from fedridge_flwr import ProtocolError
@@ -94,8 +96,8 @@ def _refusals_cost_nothing(patch: Patch) -> None:
     """What is remembered before a step is what was remembered before."""
     honest = secure_respond.enter
 
-    def lenient(before: Any, stage: int, session: bytes) -> Any:
-        entered = honest(before, stage, session)
+    def lenient(before: Any, stage: int, session: bytes, *place: Any) -> Any:
+        entered = honest(before, stage, session, *place)
         return entered if before is None or stage == 1 else before
 
     patch.setattr(secure_respond, "enter", lenient)
@@ -224,6 +226,77 @@ def _markers_of_runs_only(patch: Patch) -> None:
     patch.setattr(secure_memory, "mark_step", lenient)
 
 
+def _any_round(patch: Patch) -> None:
+    """A private fit may ask for its rounds in any order, and as often as it likes."""
+    honest = secure_respond.enter
+
+    def lenient(before: Any, stage: int, session: bytes, *place: Any) -> Any:
+        if stage == 1 and before is not None and place[0]:
+            taken = before.stage > client_steps.MASKED_DUE
+            before = replace(before, fit=place[0], number=place[1] - taken)
+        return honest(before, stage, session, *place)
+
+    patch.setattr(secure_respond, "enter", lenient)
+
+
+def _skipped_rounds(patch: Patch) -> None:
+    honest = secure_respond.enter
+
+    def lenient(before: Any, stage: int, session: bytes, *place: Any) -> Any:
+        before = before or client_steps.ClientState(1, b"")
+        if stage == 1 and before.number < place[1]:
+            taken = before.stage > client_steps.MASKED_DUE
+            before = replace(before, number=place[1] - taken, fit=place[0])
+        return honest(before, stage, session, *place)
+
+    patch.setattr(secure_respond, "enter", lenient)
+
+
+def _any_fit(patch: Patch) -> None:
+    honest = secure_respond._place_in_run
+
+    def lenient(request: Any) -> tuple[str, int]:
+        fit, number = honest(request)
+        return fit and "any", number
+
+    patch.setattr(secure_respond, "_place_in_run", lenient)
+
+
+def _numbers_of_any_round(patch: Patch) -> None:
+    """What a sum has begun with is not compared with what its numbers are of."""
+    patch.setattr(secure_respond, "_check_promise", _nothing)
+
+
+def _terms_of_any_question(patch: Patch) -> None:
+    honest = secure_respond.subject_of
+
+    def lenient(schema: Any, request: Any, grid: Any) -> bytes:
+        return honest(schema, replace(request, release=None), grid)
+
+    patch.setattr(secure_respond, "subject_of", lenient)
+    patch.setattr(lying_server, "subject_of", lenient)
+
+
+def _fewer_in_later_rounds(patch: Patch) -> None:
+    honest = secure_respond.advertise
+
+    def lenient(begun: Any, identity: Any, least: int, colluding: int) -> Any:
+        first = begun.number == 1
+        return honest(begun, identity, least if first else 0, colluding)
+
+    patch.setattr(secure_respond, "advertise", lenient)
+
+
+def _markers_without_the_fit(patch: Patch) -> None:
+    honest = secure_memory.mark_step
+
+    def lenient(folder: Path, where: str, step: str, most: int) -> None:
+        if not where.startswith("fit-"):
+            honest(folder, where, step, most)
+
+    patch.setattr(secure_memory, "mark_step", lenient)
+
+
 def _in_a_folder(test: Callable[[Path], object]) -> None:
     with TemporaryDirectory() as folder:
         test(Path(folder))
@@ -332,6 +405,39 @@ FOUND_BY: dict[str, tuple[Plant, Callable[[], object]]] = {
     "markers of runs only": (
         _markers_of_runs_only,
         lambda: _in_a_folder(review.test_two_runs_with_one_memory_are_not_two_sums),
+    ),
+    "a round answered twice": (
+        _any_round,
+        lambda: rounds.test_a_round_is_not_repeated(0.5),
+    ),
+    "rounds in any order": (_skipped_rounds, rounds.test_no_round_is_skipped),
+    "another fit in a later round": (
+        _any_fit,
+        lambda: rounds.test_all_rounds_are_of_one_fit({"min_clients": 3}),
+    ),
+    "exact numbers in a private round": (
+        _numbers_of_any_round,
+        lambda: rounds.test_the_numbers_are_of_the_round_that_began(None),
+    ),
+    "coefficients that are not those of the terms": (
+        _terms_of_any_question,
+        rounds.test_coefficients_are_those_of_the_terms,
+    ),
+    "other coefficients for one client": (
+        _terms_of_any_question,
+        rounds.test_all_clients_are_asked_about_the_same_coefficients,
+    ),
+    "fewer clients in later rounds": (
+        _fewer_in_later_rounds,
+        rounds.test_enough_clients_must_be_in_the_sum_of_every_round,
+    ),
+    "a round answered again in another run": (
+        _markers_without_the_fit,
+        lambda: _in_a_folder(
+            lambda folder: rounds.test_a_place_on_disk_remembers_the_rounds_of_all_runs(
+                7, folder
+            )
+        ),
     ),
     "columns moved anywhere": (
         _columns_moved_anywhere,

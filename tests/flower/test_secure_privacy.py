@@ -240,7 +240,6 @@ def test_a_site_can_require_both() -> None:
     [
         ({"secure": None}, 'trust="secagg" is for secure sums'),
         ({"privacy": privacy(trust="local")}, 'another trust than "secagg"'),
-        ({"privacy": privacy(rounds=2)}, "several private rounds"),
         ({"secure": SecureSum(neighbours=5)}, "not all others"),
         ({"cv": "gcv"}, "sum of squared residuals"),
     ],

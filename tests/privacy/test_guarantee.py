@@ -32,7 +32,7 @@ from fedridge_flwr.privacy import DifferentialPrivacy
 from fedridge_flwr.privacy.budget_shares import one_shot_shares, replacement
 from fedridge_flwr.privacy.clipping import LENGTH, Bounds
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
-from fedridge_flwr.privacy.experimental.residuals import residual_sums
+from fedridge_flwr.privacy.refinement.residuals import residual_sums
 from fedridge_flwr.privacy.release import Layout, ReleaseQuestion, make_release
 
 PRIVACY = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=2.0, y_bound=3.0)

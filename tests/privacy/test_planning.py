@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from private_costs import RESULTS, lost_to_noise, on_correlated
 
 from fedridge_flwr import DifferentialPrivacy, PrivacyError
 from fedridge_flwr.app.synthetic import paper_rows
@@ -142,6 +144,8 @@ def test_the_choice_is_made_once_and_sent():
         {"expected": {"n_features": 3}},
         {"expected": {**SIZES, "n_rows": 0}},
         {"expected": {**SIZES, "n_rows": "many"}},
+        {"expected": {**SIZES, "decay": -1.0}},
+        {"expected": {**SIZES, "spectrum": 1.0}},
         {"expected": SIZES, "rounds": 3},
         {"expected": SIZES, "budget_split": {"gram": 0.5, "moment": 0.5}},
     ],
@@ -149,6 +153,26 @@ def test_the_choice_is_made_once_and_sent():
 def test_a_choice_needs_public_numbers(options):
     with pytest.raises(PrivacyError):
         auto(1.0, **options)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 10.0])
+def test_known_correlation_makes_a_choice_that_is_no_worse_than_the_default(epsilon):
+    """Not said, it costs: at 0.5 the choice loses nearly all of the signal."""
+    lost = {name: lost_to_noise(p) for name, p in on_correlated(epsilon).items()}
+    assert lost["decay"] <= 1.02 * lost["default"]
+    if epsilon == 0.5:
+        assert lost["auto"] > 0.9
+
+
+def test_the_committed_choices_are_no_worse_than_the_default():
+    for kept in json.loads(RESULTS.read_text("utf-8"))["choices"]:
+        assert kept["decay"] <= 1.02 * kept["default"]
+
+
+def test_the_expected_loss_grows_with_correlation():
+    privacy = DifferentialPrivacy(1.0, 1e-5, x_norm_bound=1.0, y_bound=1.0)
+    alike, steep = (privacy.expected_loss(20, 8000, 5, decay=p) for p in (0.0, 1.0))
+    assert steep > 1.5 * alike
 
 
 def test_the_expected_loss_falls_with_rows_and_is_about_one_round():

@@ -29,9 +29,9 @@ from fedridge_flwr import (
 from fedridge_flwr.app.synthetic import paper_rows
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.privacy.clipping import LENGTH, Bounds
-from fedridge_flwr.privacy.experimental.curvature import relative_curvature
-from fedridge_flwr.privacy.experimental.refinement import ResidualRefinement
-from fedridge_flwr.privacy.experimental.scale import Scale, unclipped
+from fedridge_flwr.privacy.refinement.coefficients import ResidualRefinement
+from fedridge_flwr.privacy.refinement.curvature import relative_curvature
+from fedridge_flwr.privacy.refinement.scale import Scale, unclipped
 from fedridge_flwr.privacy.release import ReleaseQuestion, make_release
 
 K, D = 8, 5
@@ -184,7 +184,7 @@ def test_it_tends_to_the_ridge_solution(trust):
     report = strategy.report_.privacy
     assert report.releases == 15
     assert report.estimator == "refinement"
-    assert "experimental" in " ".join(report.damage)
+    assert "estimates medians" in " ".join(report.damage)
     assert abs(strategy.model_.n_rows_ - K * 400) < 100
 
 

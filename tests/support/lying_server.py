@@ -21,6 +21,7 @@ from fedridge_flwr.data.schema import Schema
 from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.answering.secure_respond import (
     EXTRA_ROWS,
+    PRIVATE_WORDS,
     SecureGuard,
     subject_of,
 )
@@ -38,6 +39,8 @@ from fedridge_flwr.federation.secure_sum.keys import PAIR, PublicKeys
 from fedridge_flwr.federation.secure_sum.server_steps import SecureSession
 from fedridge_flwr.flower.secure_memory import SecureMemory
 from fedridge_flwr.linalg.packed import packed_length
+from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
+from fedridge_flwr.privacy.release import Layout
 from fedridge_flwr.statistics.integer_sums import DEFAULT_GRID
 
 SHAPE = packed_length(1, 1) + EXTRA_ROWS, DEFAULT_GRID.n_words
@@ -52,6 +55,7 @@ class Dealt:
     terms: Terms
     rank: int
     near: list[bytes]
+    number: int = 1
     masked_with: list[bytes] | None = None
     delivered: bytes = b""
     seed_from: set[bytes] = field(default_factory=set)
@@ -76,6 +80,7 @@ class Client:
         self.context = node_context(number, 1)
         self.folders = () if folder is None else (folder,)
         self.guard = SecureGuard(SecureMemory(self.context, self.folders), (policy,))
+        self.curator = Curator()
         self.refusals: list[str] = []
 
     @property
@@ -86,8 +91,9 @@ class Client:
 
     def ask(self, request: Request) -> Any:
         """Return the array of an answer, or nothing."""
+        guards = Guards(secure=self.guard, curator=self.curator)
         try:
-            answer: Any = respond(request, lambda: ROWS, Guards(secure=self.guard))
+            answer: Any = respond(request, lambda: ROWS, guards)
         except FedRidgeError as error:
             self.refusals.append(str(error))
             return None
@@ -118,7 +124,7 @@ class Witness:
         state = client.state
         keys = [state.keys[k : k + 32] for k in range(0, len(state.keys), PAIR)]
         self.dealt[keys[state.place]] = Dealt(
-            client.number, state.agreed, state.rank, keys
+            client.number, state.agreed, state.rank, keys, state.number
         )
 
     def saw_masked(self, client: Client, own: bytes) -> None:
@@ -194,7 +200,7 @@ class Witness:
     def check(self, min_clients: int) -> int:
         """Assert that the server has agreed sums only; return how many."""
         assert not self.both_secrets()
-        seen: list[int] = []
+        seen: list[tuple[int, int]] = []
         sums = self.sums()
         for group in sums:
             members = [self.dealt[key] for key in group]
@@ -210,8 +216,8 @@ class Witness:
             agreed = {rank for rank, flag in enumerate(delivered) if flag}
             assert {each.rank for each in members} == agreed - corrupt
             assert len(agreed) >= max(min_clients, 2 * len(delivered) / 3)
-            seen += [each.client for each in members]
-        assert len(seen) == len(set(seen)), "a client is in two sums"
+            seen += [(each.client, each.number) for each in members]
+        assert len(seen) == len(set(seen)), "a client is in two sums of one round"
         return len(sums)
 
 
@@ -235,6 +241,7 @@ class LyingServer:
                 SecurePolicy(min_clients, key.private_bytes_raw(), known) for key in own
             ]
         self.min_clients = min_clients
+        self.release: ReleaseRequest | None = None
         self.clients = [
             Client(k, policies[k], folders[k] if folders else None, k < corrupt)
             for k in range(clients)
@@ -244,7 +251,7 @@ class LyingServer:
     def keys(self, name: bytes, clients: list[int]) -> dict[str, PublicKeys]:
         found = {}
         for k in clients:
-            keys = self.clients[k].ask(AskKeys(name))
+            keys = self.clients[k].ask(AskKeys(name, self.release))
             if keys is not None:
                 found[str(k)] = PublicKeys.unpack(keys.tobytes())
         return found
@@ -252,9 +259,18 @@ class LyingServer:
     def session(
         self, name: bytes, keys: dict[str, PublicKeys], sizes: tuple[int, int]
     ) -> SecureSession:
-        subject = subject_of(Schema(1), AskKeys(name), DEFAULT_GRID)
-        terms = Terms(name, len(keys), *sizes, *SHAPE, subject, b"")
+        subject = subject_of(Schema(1), AskKeys(name, self.release), DEFAULT_GRID)
+        terms = Terms(name, len(keys), *sizes, *self._shape, subject, b"")
         return SecureSession(terms, keys)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        if self.release is None:
+            return SHAPE
+        asked = self.release
+        bounds = asked.privacy.bounds(1, 1, asked.intercept)
+        layout = Layout(asked.privacy, bounds, asked.question.server_round)
+        return layout.length + EXTRA_ROWS, PRIVATE_WORDS
 
     def share(self, session: SecureSession, k: int, **lies: Any) -> bool:
         keys, others = session.keys_for(str(k))
@@ -272,6 +288,7 @@ class LyingServer:
             lies.get("name", session.terms.session),
             lies.get("present", present),
             lies.get("boxes", boxes),
+            lies.get("release", self.release),
         )
         words = self.clients[k].ask(request)
         if words is not None:

@@ -75,10 +75,11 @@ class ClientMemory(Protocol):
     def write(self, state: ClientState) -> None:
         """Remember it."""
 
-    def mark(self, step: str, session: bytes, most: int) -> None:
+    def mark(self, step: str, state: ClientState, most: int) -> None:
         """Enter on disk, if it has a place there, that a step is answered.
 
-        It raises if that was done `most` times in this run, or for this sum at all.
+        It raises if that was done `most` times in this run, or round of a private fit,
+        or for this sum at all.
         """
 
 
@@ -128,10 +129,10 @@ def respond_securely(request: Any, load: Callable[[], Any], guards: Guards) -> A
         raise ProtocolError("labels of classes have no part in a secure sum.")
     answer, stage = _ANSWERS[request.task], SECURE_TASKS.index(request.task) + KEYS_DUE
     before = guard.memory.read()
-    entered = enter(before, stage, request.session)
+    entered = enter(before, stage, request.session, *_place_in_run(request))
     # From here on the step is taken, whatever becomes of it and of this process.
     most = MOST_SUMS if stage <= SHARES_DUE else 1
-    guard.memory.mark(request.task, request.session, most)
+    guard.memory.mark(request.task, entered, most)
     guard.memory.write(entered)
     begun = entered if stage == KEYS_DUE else before
     try:
@@ -144,6 +145,12 @@ def respond_securely(request: Any, load: Callable[[], Any], guards: Guards) -> A
         raise DataError(_UNUSABLE) from None
     guard.memory.write(state)
     return found
+
+
+def _place_in_run(request: Request) -> tuple[str, int]:
+    """Return which private fit a sum is for, and the round; exact ones have no fit."""
+    release = getattr(request, "release", None)
+    return ("", 1) if release is None else (release.fit, release.question.server_round)
 
 
 def subject_of(schema: Schema, request: Request, grid: FixedGrid) -> bytes:
@@ -208,6 +215,7 @@ def _masked(
     guard: SecureGuard,
     before: ClientState,
 ) -> tuple[ClientState, Answer]:
+    _check_promise(request, before)
     found = load()
     if request.release is None:
         loaded, rows = admitted_rows(request, found, guards)
@@ -217,12 +225,18 @@ def _masked(
     else:
         rows = loaded = private_rows(request, found, guards)
         _check_subject(request, rows.schema, before)
-        numbers = partial(_noisy_words, request.release, rows, guards, before)
+        numbers = partial(_noisy_words, request.release, rows, guards)
     told = request.session, request.present, request.boxes
     state, masked = mask(before, *told, numbers, guard.min_clients)
     if request.release is None:
         guards.remember(loaded, found[3] if len(found) > 3 else None)
     return state, Answer(request.task, {"masked": masked}, 1, rows.schema)
+
+
+def _check_promise(request: Request, before: ClientState) -> None:
+    # Exact numbers in the rounds of a private fit would be several exact sums.
+    if (before.fit, before.number) != _place_in_run(request):
+        raise ProtocolError("the secure sum has begun under another promise.")
 
 
 def _check_subject(request: Request, schema: Schema, before: ClientState) -> None:
@@ -246,13 +260,8 @@ def _exact_words(rows: Rows, before: ClientState) -> limbs.Words:
     return np.concatenate([stats.to_words(), extra])
 
 
-def _noisy_words(
-    release: ReleaseRequest, rows: Rows, guards: Guards, before: ClientState
-) -> limbs.Words:
+def _noisy_words(release: ReleaseRequest, rows: Rows, guards: Guards) -> limbs.Words:
     """Return a private release as it is masked; the number of rows is private."""
-    privacy = release.privacy
-    if (before.least, before.colluding) != (privacy.min_clients, privacy.max_colluding):
-        raise ProtocolError("the secure sum has begun under another promise.")
     if guards.curator is None:
         raise PrivacyError("there is nobody who makes private releases.")
     whole = guards.curator.answer_in_sum(release, rows)

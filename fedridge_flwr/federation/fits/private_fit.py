@@ -3,24 +3,23 @@
 import math
 import secrets
 import warnings
+from collections.abc import Callable, Generator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..._types import Array
 from ...errors import PrivacyError, PrivacyWarning, ProtocolError
-from ...privacy.clipping import LENGTH
+from ...privacy.clipping import LENGTH, Bounds
 from ...privacy.curator import ReleaseRequest
 from ...privacy.estimators import choose_alpha, mostly_noise
-from ...privacy.experimental.curvature import SEEN
-from ...privacy.experimental.refinement import ResidualRefinement, first_clip
 from ...privacy.intervals import INCLUDED, reason_to_withhold
 from ...privacy.mechanism import DifferentialPrivacy
 from ...privacy.noisy_statistics import PrivateStatistics
 from ...privacy.planning import USABLE_BELOW, noise_over_signal
 from ...privacy.privacy_report import (
-    EXPERIMENTAL,
+    REFINEMENT_LIMITS,
     UNKNOWN,
     WEAK,
     accuracy_advice,
@@ -30,6 +29,8 @@ from ...privacy.privacy_report import (
     useless,
 )
 from ...privacy.private_solve import Centred, centre, refined_model, solve_centred
+from ...privacy.refinement.coefficients import ResidualRefinement, first_clip
+from ...privacy.refinement.curvature import SEEN
 from ...privacy.release import ReleaseQuestion
 from ...regression.alpha.alpha_grid import check_alphas
 from ...regression.alpha.alpha_selection import AlphaSelection
@@ -45,8 +46,8 @@ _AUTO_POINTS = 30
 
 def private_one_shot(settings: FitSettings) -> Fit:
     """Ask every client for one private release, add them up, solve."""
-    _, ask = _new_release(settings)
-    gathered = yield from gather(settings, ask(ReleaseQuestion()))
+    ask = new_release(settings)
+    gathered = yield from gather(settings, AskRelease(ask(ReleaseQuestion())))
     return private_result(settings, gathered)
 
 
@@ -80,7 +81,56 @@ def private_result(settings: FitSettings, gathered: Gathered) -> FitResult:
     return FitResult(model, gathered, total, selection, privacy=report)
 
 
+class Later(NamedTuple):
+    """What a later round of a refinement has found.
+
+    Parameters
+    ----------
+    total : PrivateStatistics or None
+        The sum over all that answered; None if it cannot be used.
+    answers : Answers
+        Who has answered, and who has failed.
+    why : str
+        Why there is no total, if there is more to say than who has failed.
+    """
+
+    total: PrivateStatistics | None
+    answers: Answers
+    why: str = ""
+
+
+First: TypeAlias = Callable[
+    [FitSettings, ReleaseRequest], Generator[Round, None, Gathered]
+]
+Again: TypeAlias = Callable[
+    [Gathered, ReleaseRequest, list[str], RidgeModel], Generator[Round, None, Later]
+]
+
+
 def private_refinement(settings: FitSettings) -> Fit:
+    """Refine a private model by the releases of single clients."""
+
+    def first(
+        settings: FitSettings, release: ReleaseRequest
+    ) -> Generator[Round, None, Gathered]:
+        return gather(settings, AskRelease(release))
+
+    return refine(settings, first, _ask_again)
+
+
+def _ask_again(
+    gathered: Gathered, release: ReleaseRequest, clients: list[str], model: RidgeModel
+) -> Generator[Round, None, Later]:
+    """Ask some clients of the first round for the release of a later one."""
+    answers = _SameColumns(settings=gathered.settings, feature_map=gathered.feature_map)
+    answers.bounds = gathered.total.bounds
+    request = gathered.about(AskRelease(release))
+    yield Round(request, answers, to=clients, model=model)
+    total = answers.result()
+    return Later(None if total is None else _with_noise(total), answers)
+
+
+def refine(settings: FitSettings, first_round: First, later_round: Again) -> Fit:
     """Refine a private model by noisy residuals, round by round, wave by wave.
 
     The clients of the first round are asked again in every round. One that drops out
@@ -88,11 +138,10 @@ def private_refinement(settings: FitSettings) -> Fit:
     round is asked again. The first round must succeed. A later one that fails ends the
     fit with the model reached until then: the clients have paid for it.
     """
-    privacy, ask = _new_release(settings)
+    privacy, ask = _privacy(settings), new_release(settings)
     # The number of features is not known yet: all coefficients are 0.
     clip = first_clip(privacy.x_norm_bound, privacy.y_bound)
-    question = ReleaseQuestion(1, None, clip)
-    gathered = yield from gather(settings, ask(question))
+    gathered = yield from first_round(settings, ask(ReleaseQuestion(1, None, clip)))
     first = _with_noise(gathered.total)
     refinement = ResidualRefinement(
         first.bounds, settings.alpha, clip, privacy.expected_r2
@@ -106,16 +155,14 @@ def private_refinement(settings: FitSettings) -> Fit:
         where, answered = f"round {number} of {privacy.rounds}", 0
         members = [c for c in gathered.answers.participants if c not in dropped]
         for wave in _waves(members, privacy, number):
-            answers = _SameColumns(settings=settings, feature_map=gathered.feature_map)
-            answers.first = first
-            request = gathered.about(ask(ReleaseQuestion(number, *refinement.question)))
+            release = ask(ReleaseQuestion(number, *refinement.question))
             model = gathered.on_raw_columns(_refined_model(first, refinement, settings))
-            yield Round(request, answers, to=wave, model=model)
-            total = answers.result()
-            answered += len(answers.participants)
+            found = yield from later_round(gathered, release, wave, model)
+            total, answers, ended = found
             if total is not None:
+                answered += len(answers.participants)
                 share = sum(shares[client] for client in answers.participants)
-                going = going and refinement.update(_with_noise(total), share)
+                going = going and refinement.update(total, share)
             for client, reason in answers.failures.items():
                 dropped.setdefault(client, f"{where}: {reason}")
             for client in wave:
@@ -125,10 +172,10 @@ def private_refinement(settings: FitSettings) -> Fit:
                 break
         going = going and answered >= settings.min_clients
     if not going:
-        where = f"round {number} of {privacy.rounds}"
-        ended = f"ended in {where}: too few answers, or answers of no use"
+        why = ended or "too few answers, or answers of no use"
+        ended = f"ended in round {number} of {privacy.rounds}: {why}"
     model = gathered.on_raw_columns(_refined_model(first, refinement, settings))
-    damage, advice = [EXPERIMENTAL, *([ended] if ended else [])], []
+    damage, advice = [REFINEMENT_LIMITS, *([ended] if ended else [])], []
     if refinement.blind:
         damage.append(
             "the number of rows does not stand out of its noise: all coefficients are 0"
@@ -188,28 +235,32 @@ def _waves(
 class _SameColumns(Aggregate):
     """Answers of a later round, which must be about the columns of the first."""
 
-    first: PrivateStatistics
+    bounds: Bounds
 
     def add(self, client: str, part: Any) -> None:
-        if getattr(part, "bounds", None) != self.first.bounds:
+        if getattr(part, "bounds", None) != self.bounds:
             raise ProtocolError("answers for other columns than in round 1.")
         super().add(client, part)
 
 
-def _new_release(settings: FitSettings) -> tuple[DifferentialPrivacy, Any]:
-    """Return the promise, and a function from a question to a request of this fit.
+def new_release(settings: FitSettings) -> Callable[[ReleaseQuestion], ReleaseRequest]:
+    """Return a function from a question to a request of one new fit.
 
     The name of the fit lets clients tell a request sent twice from a second one.
     """
-    privacy, name = settings.privacy, secrets.token_hex(16)
-    if privacy is None:
+    privacy, name = _privacy(settings), secrets.token_hex(16)
+    intercept, secure = settings.fit_intercept, settings.secure is not None
+
+    def ask(question: ReleaseQuestion) -> ReleaseRequest:
+        return ReleaseRequest(name, privacy, intercept, question, in_secure_sum=secure)
+
+    return ask
+
+
+def _privacy(settings: FitSettings) -> DifferentialPrivacy:
+    if settings.privacy is None:
         raise PrivacyError("this fit is not private.")
-
-    def ask(question: ReleaseQuestion) -> AskRelease:
-        request = ReleaseRequest(name, privacy, settings.fit_intercept, question)
-        return AskRelease(request)
-
-    return privacy, ask
+    return settings.privacy
 
 
 def _with_noise(total: PrivateStatistics) -> PrivateStatistics:

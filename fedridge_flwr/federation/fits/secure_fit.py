@@ -2,6 +2,8 @@
 
 A client that is lost, or whose answer cannot be used, is named and left out; the sum is
 exact for the others. If too many are lost, there is an error and nothing is released.
+A private fit of several rounds is one such sum in each, with new keys: a mask key of a
+client that is lost is revealed, and would reveal its numbers of the rounds before.
 """
 
 import random
@@ -22,6 +24,7 @@ from ...linalg.packed import packed_length
 from ...privacy.curator import ReleaseRequest
 from ...privacy.noisy_statistics import PrivateStatistics
 from ...privacy.release import Layout, ReleaseQuestion
+from ...regression.model import RidgeModel
 from ...statistics.fixed_point import FixedPointStatistics
 from ...statistics.integer_sums import DEFAULT_GRID
 from ..aggregate import Aggregate, Answers
@@ -38,7 +41,7 @@ from ..secure_sum.terms import SESSION
 from ..settings import SECURE_ROUNDS, FitSettings
 from .gather import Gathered
 from .one_shot import solve_gathered
-from .private_fit import private_result
+from .private_fit import Later, new_release, private_result, refine
 
 _WORDS = DEFAULT_GRID.n_words
 _GONE = "not connected any more"
@@ -49,19 +52,27 @@ Step: TypeAlias = Callable[[SecureSession, str, Any], None]
 """What a secure sum does with an answer of a client."""
 
 
-def secure_one_shot(settings: FitSettings) -> Fit:
+def secure_fit(settings: FitSettings) -> Fit:
     """Learn the sum of all statistics and nothing else, choose alpha, solve."""
-    gathered = yield from gather_securely(settings)
-    if settings.privacy is not None:
-        result = private_result(settings, gathered)
-    else:
+    privacy = settings.privacy
+    if privacy is None:
+        gathered = yield from gather_securely(settings)
         result = yield from solve_gathered(settings, gathered)
-    result.mode = "secure sum: the server has seen the total only (experimental)"
+    elif privacy.uses_residuals:
+        result = yield from refine(settings, gather_securely, _ask_again)
+    else:
+        ask = new_release(settings)
+        gathered = yield from gather_securely(settings, ask(ReleaseQuestion()))
+        result = private_result(settings, gathered)
+    seen = "the total" if settings.rounds == SECURE_ROUNDS else "totals"
+    result.mode = f"secure sum: the server has seen {seen} only (experimental)"
     return result
 
 
-def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
-    """Ask for keys, shares, masked statistics, confirmations, and for unmasking."""
+def gather_securely(
+    settings: FitSettings, release: ReleaseRequest | None = None
+) -> Generator[Round, None, Gathered]:
+    """Agree with all clients on their columns, and learn the sum of their numbers."""
     members = Members(settings=settings, feature_map=settings.feature_map)
     found = Gathered(
         settings, Screener(settings), members, feature_map=settings.feature_map
@@ -69,11 +80,47 @@ def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
     if settings.formula is not None:
         found.table.coding = Coding.public(settings.formula)
 
-    name, release = secrets.token_bytes(SESSION), _release(settings)
+    parts = yield from _exchanges(found, members, release)
+    found.total = _as_solved(sum(parts[1:], start=parts[0]))
+    found.rounds, members.parts = SECURE_ROUNDS, {}
+    if settings.selection == "groups":
+        members.parts = {f"group {k}": _as_solved(p) for k, p in enumerate(parts, 1)}
+    return found
+
+
+def _ask_again(
+    found: Gathered, release: ReleaseRequest, clients: list[str], model: RidgeModel
+) -> Generator[Round, None, Later]:
+    """Learn the sum of a later round over the clients that are left.
+
+    The columns are those of the first round. A client that is lost before it delivers
+    is not asked again: clients refuse to skip a round.
+    """
+    first = found.answers
+    members = Members(settings=first.settings, feature_map=found.feature_map)
+    members.agreement = first.agreement
+    try:
+        parts = yield from _exchanges(found, members, release, clients, model)
+    except (NotEnoughClientsError, ProtocolError) as error:
+        return Later(None, members, str(error).splitlines()[0])
+    return Later(parts[0], members)
+
+
+def _exchanges(
+    found: Gathered,
+    members: "Members",
+    release: ReleaseRequest | None,
+    to: list[str] | None = None,
+    model: RidgeModel | None = None,
+) -> Generator[Round, None, list[Any]]:
+    """Ask for keys, shares, masked statistics, confirmations, and for unmasking."""
+    name = secrets.token_bytes(SESSION)
     begins = AskKeys(name, release)
-    yield Round(found.about(begins), members)
-    members.result()
-    sums = Sums(members, found.about(begins))
+    yield Round(found.about(begins), members, to=to, model=model)
+    members.refuse_silent(to or (), _GONE)
+    if members.agreement is None:
+        members.result()
+    sums = Sums(members, found.about(begins), model)
 
     asked: dict[str, Request]
     asked = {c: AskShares(s.terms, *s.keys_for(c)) for s in sums for c in s.keys}
@@ -96,12 +143,7 @@ def gather_securely(settings: FitSettings) -> Generator[Round, None, Gathered]:
         c: AskUnmask(name, s.confirmations_for(c)) for s in sums for c in s.confirmed
     }
     yield from sums.ask(asked, SecureSession.add_shares, stays=True)
-    parts = [_total(session, sums) for session in sums]
-    found.total = _as_solved(sum(parts[1:], start=parts[0]))
-    found.rounds, members.parts = SECURE_ROUNDS, {}
-    if settings.selection == "groups":
-        members.parts = {f"group {k}": _as_solved(p) for k, p in enumerate(parts, 1)}
-    return found
+    return [_total(session, sums) for session in sums]
 
 
 @dataclass(frozen=True)
@@ -192,11 +234,15 @@ class Sums:
         Clients that have sent their keys.
     asked : AskKeys
         What they were asked, about the columns agreed on.
+    model : RidgeModel, optional
+        The model so far, for those who watch the fit.
     """
 
-    def __init__(self, members: Members, asked: AskKeys) -> None:
+    def __init__(
+        self, members: Members, asked: AskKeys, model: RidgeModel | None = None
+    ) -> None:
         members.check("keys", len(members.participants), members.settings.min_clients)
-        self.members = members
+        self.members, self.release, self._model = members, asked.release, model
         self.late: dict[str, str] = {}
         self._sessions = [_session(members, group, asked) for group in _groups(members)]
         self._session_of = {c: each for each in self._sessions for c in each.keys}
@@ -210,7 +256,7 @@ class Sums:
     ) -> Generator[Round, None, None]:
         """Ask clients, and name those that are lost; with `stays` they still count."""
         answers = _Exchange(session_of=self._session_of, step=step)
-        yield Round(requests, answers, to=list(requests))
+        yield Round(requests, answers, to=list(requests), model=self._model)
         answers.refuse_silent(requests, _GONE)
         self.members.repeated += answers.repeated
         lost = {
@@ -268,19 +314,6 @@ def _groups(members: Members) -> list[list[str]]:
     return [clients[k::number] for k in range(number)]
 
 
-def _release(settings: FitSettings) -> ReleaseRequest | None:
-    """Return what noise is asked for, if any is."""
-    if settings.privacy is None:
-        return None
-    return ReleaseRequest(
-        secrets.token_hex(16),
-        settings.privacy,
-        settings.fit_intercept,
-        ReleaseQuestion(),
-        in_secure_sum=True,
-    )
-
-
 def _session(members: Members, clients: Sequence[str], asked: AskKeys) -> SecureSession:
     """Return the secure sum of some clients, whose columns fit together."""
     settings, agreed = members.settings, members.agreement
@@ -295,8 +328,8 @@ def _session(members: Members, clients: Sequence[str], asked: AskKeys) -> Secure
             f"{MOST_FEATURES})."
         )
     rows, words = packed_length(schema.n_features, schema.n_targets), _WORDS
-    if privacy is not None:
-        rows, words = _layout(settings, schema).length, PRIVATE_WORDS
+    if asked.release is not None:
+        rows, words = _layout(asked.release, schema).length, PRIVATE_WORDS
     terms = Terms(
         session=asked.session,
         clients=len(clients),
@@ -318,18 +351,19 @@ def _total(session: SecureSession, sums: Sums) -> Any:
         raise NotEnoughClientsError(_listed(str(error), sums.late)) from None
     statistics, extra = words[:-EXTRA_ROWS], words[-EXTRA_ROWS:]
     count, clients = limbs.to_ints(extra)
-    settings, agreed = sums.members.settings, sums.members.agreement
+    release, agreed = sums.release, sums.members.agreement
     if clients != len(session.delivered) or agreed is None:
         raise ProtocolError(
             "the masks do not cancel: some client did not keep to the protocol. "
             "Nothing of this sum can be used."
         )
-    if settings.privacy is not None:
-        layout = _layout(settings, agreed.columns)
+    if release is not None:
+        layout = _layout(release, agreed.columns)
         return PrivateStatistics(
             np.array(limbs.to_ints(statistics), dtype=np.float64),
             layout.privacy,
             layout.bounds,
+            layout.server_round,
             n_clients=clients,
             schema=agreed.columns,
         )
@@ -347,12 +381,11 @@ def _as_solved(total: Any) -> Any:
     return total.to_sufficient() if total.form == "fixed" else total
 
 
-def _layout(settings: FitSettings, schema: Schema) -> Layout:
+def _layout(release: ReleaseRequest, schema: Schema) -> Layout:
     """Return how a private release of these columns is packed."""
-    if settings.privacy is None:
-        raise ProtocolError("this fit is not private.")
-    sizes = schema.n_features, schema.n_targets, settings.fit_intercept
-    return Layout(settings.privacy, settings.privacy.bounds(*sizes), 1)
+    sizes = schema.n_features, schema.n_targets, release.intercept
+    bounds = release.privacy.bounds(*sizes)
+    return Layout(release.privacy, bounds, release.question.server_round)
 
 
 def _listed(sentence: str, reasons: Mapping[str, str]) -> str:

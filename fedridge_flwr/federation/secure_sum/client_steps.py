@@ -2,8 +2,9 @@
 
 Each step returns what to remember next beside the answer. A step is taken once: what
 comes out of order, or a second time, is refused, and a step that was refused ends the
-sum for this client. Its numbers enter one sum of a run. Of every neighbour at most one
-of two secrets is revealed, by one list of those that delivered, which a threshold of
+sum for this client. Its numbers enter one sum of a run or, in a private fit of several
+rounds, one sum of each round, with new keys each. Of every neighbour at most one of two
+secrets is revealed, by one list of those that delivered, which a threshold of
 neighbours has confirmed to this client.
 """
 
@@ -40,7 +41,10 @@ _STEPS = {
 }
 
 MOST_SUMS = 3
-"""So many sums a client begins in a run: each refusal tells the server something."""
+"""So many sums a client begins in a run, or in each round of a private fit.
+
+Each refusal tells the server something.
+"""
 
 SHARES = 2 * SECRET
 BOX = SHARES + 16
@@ -59,7 +63,8 @@ class ClientState:
 
     The secrets are forgotten as soon as they are not needed any more. Where noise is
     divided among clients, `least` of them must be in the sum, of which `colluding` may
-    side with the server; everybody must then see everybody.
+    side with the server; everybody must then see everybody. The sum is of the round
+    `number` of a private `fit`; exact numbers have no fit and one sum.
     """
 
     stage: int
@@ -77,6 +82,8 @@ class ClientState:
     confirmations: bytes = b""
     least: int = 0
     colluding: int = 0
+    fit: str = ""
+    number: int = 1
 
     @property
     def agreed(self) -> Terms:
@@ -97,6 +104,11 @@ class ClientState:
         """Return the public keys of one neighbour."""
         return PublicKeys.unpack(self.keys[place * PAIR : (place + 1) * PAIR])
 
+    def ended(self, stage: int) -> "ClientState":
+        """Return what is left of a sum: which one it was, and no secret."""
+        kept = self.session, self.begun
+        return ClientState(stage, *kept, fit=self.fit, number=self.number)
+
     def expect(self, stage: int, session: bytes) -> None:
         """Refuse a step that is not due."""
         if session != self.session:
@@ -111,35 +123,50 @@ class ClientState:
             )
 
 
-def enter(before: ClientState | None, stage: int, session: bytes) -> ClientState:
+def enter(
+    before: ClientState | None,
+    stage: int,
+    session: bytes,
+    fit: str = "",
+    number: int = 1,
+) -> ClientState:
     """Return what is remembered of a step from the moment it is asked for.
 
     If the step fails, that remains: it is not taken a second time. Once a client was
     asked for its numbers, it takes part in no other sum of the same run: the difference
-    of two sums over other clients would be about few of them.
+    of two sums over other clients would be about few of them. Only the next round of
+    the same private `fit` may follow, which asks something else, with new noise.
     """
     if stage != KEYS_DUE:
         if before is None:
             raise ProtocolError("this client has sent no keys for a secure sum yet.")
         before.expect(stage, session)
-        ended = KEYS_DUE if stage == SHARES_DUE else COMPLETED
-        return ClientState(ended, session, before.begun)
+        return before.ended(KEYS_DUE if stage == SHARES_DUE else COMPLETED)
     before = before or ClientState(KEYS_DUE, b"")
     if len(session) != SESSION:
         raise ProtocolError(f"a secure sum has a name of {SESSION} bytes.")
-    if before.stage > MASKED_DUE:
+    taken = before.stage > MASKED_DUE
+    if taken and number <= before.number:
         raise ProtocolError(
-            "this client has taken part in a secure sum of this run, and does so only "
-            "once: the difference of two sums could tell a single client."
+            "this client has taken part in a secure sum of this run, or of this round, "
+            "and does so only once: the difference of two sums could tell a single "
+            "client."
+        )
+    other = number > 1 and fit != before.fit
+    if number != before.number + taken or other:
+        raise ProtocolError(
+            "the rounds of one private fit follow one another, and this is not the "
+            "next one for this client."
         )
     if before.session == session:
         raise ProtocolError("this client has sent its keys for this secure sum.")
-    if before.begun == MOST_SUMS:
+    begun = 0 if taken else before.begun
+    if begun == MOST_SUMS:
         raise ProtocolError(
             f"this client was asked to begin {MOST_SUMS} secure sums in this run, and "
             "begins no more: start a new run."
         )
-    return ClientState(KEYS_DUE, session, before.begun + 1)
+    return ClientState(KEYS_DUE, session, begun + 1, fit=fit, number=number)
 
 
 def advertise(
@@ -319,7 +346,7 @@ def unmask(
     for other, rank in enumerate(state.near):
         both = state.shares[other * SHARES : (other + 1) * SHARES]
         rows.append(both[SECRET:] if state.delivered[rank] else both[:SECRET])
-    return ClientState(COMPLETED, session, state.begun), as_rows(rows, SECRET)
+    return state.ended(COMPLETED), as_rows(rows, SECRET)
 
 
 def as_rows(rows: Sequence[bytes], width: int) -> NDArray[np.uint8]:

@@ -123,9 +123,10 @@ got 6.
 class SecurePolicy:
     """What a client insists on before its statistics enter a secure sum.
 
-    With a policy, a client answers secure sums and nothing else, one for each run. It
-    is for tests and simulations: in a deployment the site writes the same rules into a
-    file of its own (`SitePolicy`), since code that the server ships protects nothing.
+    With a policy, a client answers secure sums and nothing else, one for each run, or
+    one for each round of a private fit. It is for tests and simulations: in a
+    deployment the site writes the same rules into a file of its own (`SitePolicy`),
+    since code that the server ships protects nothing.
 
     Parameters
     ----------

@@ -178,9 +178,13 @@ def _write_working(request: AskWorking | AskCounts) -> Any:
 
 
 def _write_release(request: AskRelease) -> Any:
-    coef = request.release.question.coef
     fields = {**_release_fields(request.release), PROTOCOL_KEY: PRIVATE_PROTOCOL}
-    return fields, ({} if coef is None else {"coef": np.ascontiguousarray(coef)})
+    return fields, _coefficients(request.release)
+
+
+def _coefficients(release: ReleaseRequest) -> dict[str, NDArray[Any]]:
+    coef = release.question.coef
+    return {} if coef is None else {"coef": np.ascontiguousarray(coef)}
 
 
 def _release_fields(release: ReleaseRequest) -> dict[str, Any]:
@@ -210,7 +214,9 @@ def _write_residuals(request: AskResiduals) -> Any:
 def _write_secure(request: Request) -> Any:
     fields, arrays = secure_parts(request)
     release = getattr(request, "release", None)
-    fields |= {} if release is None else _release_fields(release)
+    if release is not None:
+        fields |= _release_fields(release)
+        arrays |= _coefficients(release)
     return {PROTOCOL_KEY: SECURE_PROTOCOL, _TASK: request.task, **fields}, arrays
 
 
@@ -335,7 +341,10 @@ def read_request(
     task = config.get(_TASK)
     if task in SECURE_TASKS:
         if is_private(config) and task in (AskKeys.task, AskMasked.task):
-            rest["release"] = replace(_read_release(config, ()), in_secure_sum=True)
+            own = int(task == AskMasked.task)  # its boxes come before coefficients
+            asked = _read_release(config, arrays[own:])
+            rest["release"] = replace(asked, in_secure_sum=True)
+            arrays = arrays[:own]
         return read_secure(str(task), config, arrays, rest)
     if is_private(config):
         return AskRelease(_read_release(config, arrays), **rest)

@@ -1,1 +1,0 @@
-"""Residual refinement: a private model in several rounds (see README.md)."""
