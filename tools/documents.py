@@ -84,6 +84,12 @@ class Place:
 PLACES = [
     Place("run", "the last `make run`", "README.md", tables.run_table),
     Place("hospitals", "examples/hospitals", "README.md", tables.hospitals),
+    Place(
+        "tools",
+        "README.md and examples",
+        "docs/explanation/compared.md",
+        tables.head_to_head,
+    ),
     Place("families", EXPERIMENTS, MEASUREMENTS, tables.families_table),
     Place("verdicts", EXPERIMENTS, MEASUREMENTS, tables.verdicts),
     Place("flamby", DEPLOYED, MEASUREMENTS, flamby_table),
