@@ -32,33 +32,14 @@ include_patterns = [
 ]
 exclude_patterns = ["**/.venv", ".git", "results", "docs/_build", "**/.*"]
 
-extensions = [
-    "mathml",
-    "myst_nb",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
-    "sphinx.ext.napoleon",
-    "sphinx.ext.viewcode",
-    "sphinx_copybutton",
-    "sphinx_design",
-]
-autosummary_generate = False
-strip_signature_backslash = True  # or `coef_` loses its underscore
+extensions = ["mathml", "myst_nb", "sphinx_copybutton"]
 
-myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 4
 html_math_renderer = "mathml"
 nb_execution_mode = "off"  # `make notebooks` and the tests execute them
 nb_merge_streams = True
 
-# `solve` in a docstring is a name of ours wherever there is one.
-default_role = "py:obj"
-autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # numpydoc sections have them in words
-napoleon_google_docstring = False
-napoleon_use_ivar = True
-napoleon_use_rtype = False
-napoleon_preprocess_types = False
 copybutton_exclude = ".linenos, .gp, .go"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
@@ -67,6 +48,7 @@ html_theme = "furo"
 html_title = f"fedridge_flwr {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]
 templates_path = ["_templates"]
 html_additional_pages = {"index": "to_docs.html"}
 html_theme_options = {"navigation_with_keys": True}

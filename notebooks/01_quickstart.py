@@ -20,24 +20,22 @@
 # rounds.
 
 # %%
-import logging
-import warnings
+import json
+import shutil
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
-from flwr.simulation import run_simulation
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
-from fedridge_flwr import FedRidge, SufficientStatistics, ridge_client_app, solve
+from fedridge_flwr import FitReport, RidgeModel, SufficientStatistics, solve
+from fedridge_flwr.app.launch import local_superlink
 
-logging.disable(logging.WARNING)
-warnings.filterwarnings("ignore")
 CLIENTS, ROUNDS, ALPHA = 10, 30, 1.0
+APP = Path("quickstart_app")
+shutil.rmtree(APP, ignore_errors=True)
+APP.mkdir()
 
 # %% [markdown]
 # ## What a client sends
@@ -45,14 +43,9 @@ CLIENTS, ROUNDS, ALPHA = 10, 30, 1.0
 # A client turns its rows into one small symmetric matrix. The statistics of parts add
 # up to the statistics of the whole. This is the entire method.
 
-
 # %%
-def diabetes():
-    X, y = load_diabetes(return_X_y=True, as_frame=True)
-    return X * np.sqrt(len(X)), y  # columns of unit variance, as FedAvg likes them
-
-
-X, y = diabetes()
+X, y = load_diabetes(return_X_y=True, as_frame=True)
+X *= np.sqrt(len(X))  # columns of unit variance, as FedAvg likes them
 part_a = SufficientStatistics.from_data(X[:200], y[:200])
 part_b = SufficientStatistics.from_data(X[200:], y[200:])
 total = part_a + part_b
@@ -66,25 +59,134 @@ print(f"largest difference to scikit-learn's coefficients: {gap:.0e}")
 # %% [markdown]
 # ## The same in Flower
 #
-# A client only needs `load_data`. One line turns it into a ClientApp.
+# A Flower app is a folder with a client, a server and a `pyproject.toml`. The client
+# only needs `load_data`; `ridge_client_app` makes a ClientApp of it.
 # (`share_feature_names` sends column names, for a readable summary; by default only a
 # hash is sent.)
-
+#
+# For the comparison the same clients also take gradient steps for FedAvg. Without it,
+# `app = ridge_client_app(load_data)` would be the end of the file.
 
 # %%
+# %%writefile quickstart_app/client_app.py
+import numpy as np
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from sklearn.datasets import load_diabetes
+
+from fedridge_flwr import ridge_client_app
+
+
 def load_data(context: Context):
+    """Return the rows of one hospital."""
     k = context.node_config["partition-id"]
     n = context.node_config["num-partitions"]
-    X, y = diabetes()
-    return X[k::n], y[k::n]
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    return X[k::n] * np.sqrt(len(X)), y[k::n]
 
 
 ridge_app = ridge_client_app(load_data, share_feature_names=True)
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    if "fedridge-protocol" in message.content["config"]:
+        return ridge_app(message, context)
+    X, y = (table.to_numpy() for table in load_data(context))
+    step, penalty = context.run_config["step"], context.run_config["penalty"]
+    coef, intercept = message.content["arrays"].to_numpy_ndarrays()
+    for _ in range(5):
+        error = X @ coef + intercept - y
+        coef = coef - step * (X.T @ error / len(y) + penalty * coef)
+        intercept = intercept - step * error.mean()
+    metrics = MetricRecord({"num-examples": len(y)})
+    content = RecordDict({"arrays": ArrayRecord([coef, intercept]), "metrics": metrics})
+    return Message(content, reply_to=message)
+
 
 # %% [markdown]
-# For the comparison the same clients also take gradient steps for FedAvg. FedAvg gets
-# the same objective (alpha divided by the number of all rows) and a step of 1/L. This
-# step is safe, but in practice nobody knows it beforehand.
+# The server. `FedRidge` replaces `FedAvg`: no initial model, no rounds, no evaluation
+# on the way. (FedAvg runs first here and includes the start of Ray, so that the seconds
+# in FedRidge's report are those of one round.)
+
+# %%
+# %%writefile quickstart_app/server_app.py
+import json
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from fedridge_flwr import FedRidge
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    folder, clients = Path(config["folder"]), config["clients"]
+
+    models = []  # FedAvg's, after every round
+
+    def keep(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        coef, intercept = arrays.to_numpy_ndarrays()
+        models.append([*coef.tolist(), float(intercept[0])])
+        return MetricRecord({})
+
+    fedavg = FedAvg(
+        fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients
+    )
+    fedavg.start(
+        grid,
+        initial_arrays=ArrayRecord([np.zeros(10), np.zeros(1)]),
+        num_rounds=config["rounds"],
+        evaluate_fn=keep,
+    )
+    (folder / "fedavg.json").write_text(json.dumps(models))
+
+    strategy = FedRidge(alpha=config["alpha"], min_available_nodes=clients)
+    strategy.start(grid)
+    strategy.model_.save(folder / "model.json")
+    strategy.report_.save(folder / "report.json")
+    strategy.statistics_.save(folder / "total.stats")
+
+
+# %%
+PYPROJECT = """\
+[project]
+name = "quickstart"
+version = "1.0.0"
+description = "Ridge regression in one round, and FedAvg"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "me"
+
+[tool.flwr.app.components]
+serverapp = "server_app:app"
+clientapp = "client_app:app"
+
+[tool.flwr.app.config]
+folder = ""
+clients = 2
+rounds = 1
+alpha = 1.0
+step = 0.1
+penalty = 0.0
+"""
+_ = (APP / "pyproject.toml").write_text(PYPROJECT)
+
+# %% [markdown]
+# In a terminal you would now type `flwr run quickstart_app --stream`. `local_superlink`
+# does the same and stops everything that it started.
+#
+# FedAvg gets the same objective (alpha divided by the number of all rows) and a step of
+# 1/L. This step is safe, but in practice nobody knows it beforehand.
 
 
 # %%
@@ -92,82 +194,43 @@ def curvature(X) -> float:
     return np.linalg.norm(np.column_stack([X, np.ones(len(X))]), 2) ** 2 / len(X)
 
 
-PENALTY = ALPHA / len(X)
-STEP = 1 / (max(curvature(X[k::CLIENTS]) for k in range(CLIENTS)) + PENALTY)
-client_app = ClientApp()
-
-
-@client_app.train()
-def train(message: Message, context: Context) -> Message:
-    if "fedridge-protocol" in message.content["config"]:
-        return ridge_app(message, context)
-    X, y = (table.to_numpy() for table in load_data(context))
-    coef, intercept = message.content["arrays"].to_numpy_ndarrays()
-    for _ in range(5):
-        error = X @ coef + intercept - y
-        coef = coef - STEP * (X.T @ error / len(y) + PENALTY * coef)
-        intercept = intercept - STEP * error.mean()
-    metrics = MetricRecord({"num-examples": len(y)})
-    content = RecordDict({"arrays": ArrayRecord([coef, intercept]), "metrics": metrics})
-    return Message(content, reply_to=message)
-
+penalty = ALPHA / len(X)
+settings = {
+    "folder": str(APP.resolve()),
+    "clients": CLIENTS,
+    "rounds": ROUNDS,
+    "alpha": ALPHA,
+    "penalty": penalty,
+    "step": 1 / (max(curvature(X[k::CLIENTS]) for k in range(CLIENTS)) + penalty),
+}
+with local_superlink() as flower:
+    flower.run(APP, num_supernodes=CLIENTS, run_config=settings, echo=False)
 
 # %% [markdown]
-# The server. FedRidge replaces FedAvg. (FedAvg runs first here and includes the start
-# of Ray, so that the seconds in FedRidge's report are those of one round.)
+# ## The result
 
 # %%
-strategy = FedRidge(alpha=ALPHA, min_available_nodes=CLIENTS)
-distances, r2_by_round = [], []
-server_app = ServerApp()
+model = RidgeModel.load(APP / "model.json")
+print(model.summary())
+
+# %%
+print(FitReport.load(APP / "report.json"))
+
+# %%
+by_round = np.array(json.loads((APP / "fedavg.json").read_text()))
 
 
 def distance_to_pooled(coef) -> float:
     return float(np.linalg.norm(coef - pooled.coef_) / np.linalg.norm(pooled.coef_))
 
 
-def look(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-    coef, intercept = arrays.to_numpy_ndarrays()
-    distances.append(distance_to_pooled(coef))
-    r2_by_round.append(1 - np.mean((y - X @ coef - intercept) ** 2) / np.var(y))
-    return MetricRecord({"distance": distances[-1]})
+def r2(coef, intercept) -> float:
+    return float(1 - np.mean((y - X @ coef - intercept) ** 2) / np.var(y))
 
 
-@server_app.main()
-def main(grid: Grid, context: Context) -> None:
-    fedavg = FedAvg(
-        fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS
-    )
-    fedavg.start(
-        grid,
-        initial_arrays=ArrayRecord([np.zeros(10), np.zeros(1)]),
-        num_rounds=ROUNDS,
-        evaluate_fn=look,
-    )
-    strategy.start(grid)
-
-
-run_simulation(
-    server_app,
-    client_app,
-    num_supernodes=CLIENTS,
-    backend_config={
-        "client_resources": {"num_cpus": 1, "num_gpus": 0},
-        "init_args": {"log_to_driver": False, "logging_level": "error"},
-    },
-)
-
-# %% [markdown]
-# ## The result
-
-# %%
-print(strategy.model_.summary())
-
-# %%
-print(strategy.report_)
-
-# %%
-oneshot = distance_to_pooled(strategy.model_.coef_)
+distances = [distance_to_pooled(each[:-1]) for each in by_round]
+r2_by_round = [r2(each[:-1], each[-1]) for each in by_round]
+oneshot = distance_to_pooled(model.coef_)
 assert oneshot < 1e-12
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.5), layout="constrained")
@@ -175,7 +238,7 @@ left.semilogy(distances, lw=2, label=f"FedAvg, {ROUNDS} rounds")
 left.semilogy([1], [oneshot], "*", ms=16, color="#2ca02c", label="FedRidge, one round")
 left.set(title="coefficients", ylabel="distance to pooled ridge", ylim=(1e-16, 30))
 right.plot(r2_by_round, lw=2)
-right.plot([1], [strategy.model_.r2_], "*", ms=16, color="#2ca02c")
+right.plot([1], [model.r2_], "*", ms=16, color="#2ca02c")
 right.axhline(pooled.score(X, y), ls=":", color="0.3", label="pooled ridge")
 right.set(title="predictions", ylabel="R²", ylim=(0.4, 0.53))
 for axis in (left, right):
@@ -188,9 +251,9 @@ plt.show()
 for after in (1, 5, ROUNDS):
     print(f"FedAvg, round {after:2}: distance {distances[after]:.3f}, ", end="")
     print(f"R² {r2_by_round[after]:.4f}")
-print(f"FedRidge:         distance {oneshot:.0e}, R² {strategy.model_.r2_:.4f}")
+print(f"FedRidge:         distance {oneshot:.0e}, R² {model.r2_:.4f}")
 assert distances[-1] > 0.1
-assert r2_by_round[5] > strategy.model_.r2_ - 0.01
+assert r2_by_round[5] > model.r2_ - 0.01
 print(f"correlation of the columns s1 and s2: {X.corr().loc['s1', 's2']:.2f}")
 
 # %% [markdown]
@@ -201,12 +264,13 @@ print(f"correlation of the columns s1 and s2: {X.corr().loc['s1', 's2']:.2f}")
 #
 # ## Solve again without another round
 #
-# The total is kept in `strategy.statistics_`. Another alpha, or no intercept, needs no
-# further round.
+# The total is in `strategy.statistics_`, and can be saved. Another alpha, or no
+# intercept, needs no further round.
 
 # %%
+total = SufficientStatistics.load(APP / "total.stats")
 for alpha in (0.0, 10.0, 100.0):
-    again = solve(strategy.statistics_, alpha=alpha)
+    again = solve(total, alpha=alpha)
     reference = Ridge(alpha=alpha).fit(X, y)
     assert np.allclose(again.coef_, reference.coef_, rtol=1e-9)
     print(f"alpha {alpha:5}   R² on the training rows: {again.r2_:.4f}")
@@ -215,8 +279,8 @@ for alpha in (0.0, 10.0, 100.0):
 # The model predicts like scikit-learn's, and converts to one.
 
 # %%
-assert np.allclose(strategy.model_.predict(X), pooled.predict(X), rtol=1e-12)
-print(strategy.model_.to_sklearn(), strategy.model_)
+assert np.allclose(model.predict(X), pooled.predict(X), rtol=1e-12)
+print(model.to_sklearn(), model)
 
 # %% [markdown]
 # ## Where to go next
@@ -228,5 +292,6 @@ print(strategy.model_.to_sklearn(), strategy.model_)
 # - [04_privacy.ipynb](04_privacy.ipynb): a guarantee for every row, and its cost.
 # - [05_high_dimension_and_kernels.ipynb](05_high_dimension_and_kernels.ipynb): many
 #   features, and nonlinear models.
+# - [08_yes_no_outcomes.ipynb](08_yes_no_outcomes.ipynb): odds ratios.
 # - [Existing apps](../docs/how-to/existing-app.md): the diff for your FedAvg app.
 #   [Deployment](../docs/how-to/deployment.md): run it at real sites.

@@ -52,6 +52,57 @@ def run_table() -> str | None:
     return file.read_text(encoding="utf-8").strip() if file.exists() else None
 
 
+def head_to_head() -> str:
+    """Return the same regression by four tools: lines, rounds, seconds, result.
+
+    Rounds, seconds and distances are those of the table in README.
+    """
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    measured = {
+        row[0].split(" (")[0]: row
+        for table in _rows(readme)
+        for row in table
+        if len(row) == 8
+    }
+    ours, fedavg = measured["One-Shot"], measured["FedAvg"]
+    heads = ["tool", "rows", "lines of code", "rounds", "seconds", "coefficients"]
+    heads += ["standard errors"]
+    rows = [
+        [
+            "scikit-learn `Ridge`",
+            "pooled",
+            "2",
+            "-",
+            "below 0.01",
+            "the reference",
+            "no",
+        ],
+        ["statsmodels `OLS`", "pooled", "2", "-", "below 0.01", "at alpha 0", "yes"],
+        [
+            *("Flower `FedAvg`", "at 20 sites", str(_app_lines("before"))),
+            *(fedavg[1], fedavg[7], f"off by {fedavg[4]}", "no"),
+        ],
+        [
+            *("`FedRidge`", "at 20 sites", str(_app_lines("after"))),
+            *(ours[1], ours[7], f"equal, to {ours[4]}", "yes, from the same round"),
+        ],
+    ]
+    return text_table(heads, rows, text_columns=2)
+
+
+def _app_lines(folder: str) -> int:
+    """Return the lines of code of an example's client and server, without comments."""
+    app = ROOT / "examples" / "message_api" / folder / "diabetes"
+    code = ""
+    for name in ("client_app.py", "server_app.py"):
+        text = (app / name).read_text(encoding="utf-8")
+        code += re.sub(r'(?s)""".*?"""', "", text)
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#")
+        for line in code.splitlines()
+    )
+
+
 def hospitals() -> str:
     """Return what `fedridge fit` prints about the made-up hospitals."""
     printed = CliRunner().invoke(cli, HOSPITALS).stdout

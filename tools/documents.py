@@ -18,6 +18,7 @@ import document_tables as tables
 from document_tables import ROOT, RUN
 from flamby_heart import flamby_table
 from migrations import migration_diff
+from reference import SOURCE, contents
 
 EXPERIMENTS, DEPLOYED = "simulations/results", "docs/results"
 BENCHMARKS = "benchmarks/results"
@@ -83,6 +84,12 @@ class Place:
 PLACES = [
     Place("run", "the last `make run`", "README.md", tables.run_table),
     Place("hospitals", "examples/hospitals", "README.md", tables.hospitals),
+    Place(
+        "tools",
+        "README.md and examples",
+        "docs/explanation/compared.md",
+        tables.head_to_head,
+    ),
     Place("families", EXPERIMENTS, MEASUREMENTS, tables.families_table),
     Place("verdicts", EXPERIMENTS, MEASUREMENTS, tables.verdicts),
     Place("flamby", DEPLOYED, MEASUREMENTS, flamby_table),
@@ -157,6 +164,10 @@ PLACES = [
     Place("readers", DEPLOYED, SPOILED, tables.readers_table),
     Place("faults", DEPLOYED, "docs/reference/faults.md", tables.faults_table),
     Place("soak", DEPLOYED, "docs/reference/faults.md", tables.soak_table),
+    *(
+        Place(name, SOURCE, page.relative_to(ROOT).as_posix(), content)
+        for name, page, content in contents()
+    ),
 ]
 
 

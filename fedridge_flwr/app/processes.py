@@ -24,8 +24,10 @@ END_LOST = "No heartbeat received from the task"
 
 def flower_environment(home: Path, **more: str) -> dict[str, str]:
     """Return an environment in which Flower finds its programs and its own home."""
+    # Jupyter wants colours from all programs, also in the JSON of `flwr list`.
+    inherited = {key: os.environ[key] for key in os.environ if key != "FORCE_COLOR"}
     return {
-        **os.environ,
+        **inherited,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",

@@ -18,7 +18,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import FedRidgeError, RidgeModel
-from fedridge_flwr.app import launch
+from fedridge_flwr.app import launch, processes
 from fedridge_flwr.app.__main__ import main
 from fedridge_flwr.app.client_app import app as client_app
 from fedridge_flwr.app.descent import gradient_steps
@@ -339,6 +339,16 @@ def test_a_run_with_privacy_tells_what_is_promised(tmp_path: Path, capsys: Any) 
     assert model.privacy_["delta"] == 1e-5
     assert "epsilon 5" in model.summary()
     assert distance(tmp_path, AppSettings(dataset="synthetic", d=5, n=400), 5) < 0.3
+
+
+def test_a_notebook_that_wants_colours_gets_none_from_flower(
+    monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as ipykernel does
+    monkeypatch.setenv("KEPT", "1")
+    found = processes.flower_environment(tmp_path)
+    assert "FORCE_COLOR" not in found
+    assert found["KEPT"] == "1"
 
 
 def test_a_missing_ray_gives_the_install_command(monkeypatch: Any) -> None:

@@ -8,19 +8,19 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 from document_tables import DEPLOYED, ROOT
 from documents import PAGES, PLACES, Place, name_of
+from reference import FOLDER as REFERENCE
+from reference import names_on
 
 import fedridge_flwr
 import fedridge_flwr.features
 import fedridge_flwr.privacy
 import fedridge_flwr.regression
 
-REFERENCE = ROOT / "docs" / "reference"
 # ---- what was measured ---------------------------------------------------------------
 
 
@@ -59,16 +59,7 @@ def test_the_deployment_was_at_least_five_times_as_fast() -> None:
 
 
 def documented() -> list[Any]:
-    found: list[Any] = []
-    for page in REFERENCE.glob("*.md"):
-        module = ""
-        for line in page.read_text("utf-8").splitlines():
-            if line.startswith(".. currentmodule:: "):
-                module = line.removeprefix(".. currentmodule:: ")
-            elif match := re.match(r"\.\. auto(?!summary)\w+:: ([\w.]+)", line):
-                place, _, name = match[1].rpartition(".")
-                found.append(resolve_name(f"{place or module}:{name}"))
-    return found
+    return [shown.value for page in REFERENCE.glob("*.md") for shown in names_on(page)]
 
 
 def test_the_reference_has_every_public_name_once() -> None:
@@ -83,6 +74,26 @@ def test_the_reference_has_every_public_name_once() -> None:
     assert len(shown) == len(set(shown))
     assert {name for key, name in public.items() if key not in shown} == set()
     assert set(shown) <= set(public)
+
+
+def test_the_reference_is_plain_markdown_with_signatures_and_examples() -> None:
+    """So that a code host shows it, and not only the site."""
+    for page in REFERENCE.glob("*.md"):
+        text = page.read_text("utf-8")
+        assert "{eval-rst}" not in text
+        for shown in names_on(page):
+            entry = text.split(f"\n### {shown.title}\n")[1].split("\n### ")[0]
+            assert ">>> " in entry, shown.name
+            error = isinstance(shown.value, type) and issubclass(shown.value, Exception)
+            assert error or f"fedridge_flwr.{shown.name}(" in entry
+
+
+def test_docstrings_become_markdown() -> None:
+    text = (REFERENCE / "statistics.md").read_text("utf-8")
+    assert "| one row | means are the row," in text  # a table
+    assert "[`DataError`](errors.md#dataerror)" in text  # a link to another page
+    assert "```text\nfrom_data(rows A) + from_data(rows B)" in text  # after ``::``
+    assert not re.search(r"(?m)^(?!.*```).*``[^`]", text)  # code has one backtick
 
 
 def test_the_reference_has_every_run_config_with_its_default() -> None:
@@ -204,11 +215,8 @@ def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
             ids[file] = set(re.findall(r'\bid="([^"]+)"', file.read_text("utf-8")))
         return ids[file]
 
-    # A listing of source knows one module for all of a file, and so misses the place
-    # of `features.Distortion`; its links still lead to the right page.
-    pages = [page for page in site.rglob("*.html") if "_modules" not in page.parts]
     gone = []
-    for page in pages:
+    for page in site.rglob("*.html"):
         for link in re.findall(r'<a [^>]*?href="([^"]+)"', page.read_text("utf-8")):
             if link.startswith(("http", "mailto:")):
                 continue

@@ -30,7 +30,7 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 
 def test_they_are_numbered() -> None:
     numbers = [path.stem[:3] for path in NOTEBOOKS]
-    assert numbers == ["01_", "02_", "03_", "04_", "05_", "06_", "07_"]
+    assert numbers == [f"{k:02}_" for k in range(1, 10)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -54,9 +54,15 @@ def test_it_was_executed_from_top_to_bottom_without_complaint(path: Path) -> Non
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_flower_for_real(path: Path) -> None:
     code = "\n".join("".join(cell["source"]) for cell in code_cells(path))
-    assert "run_simulation(" in code
+    assert "run_simulation(" in code or "local_superlink(" in code
     assert "FedRidge(" in code
     assert "assert " in code
+
+
+def test_the_first_one_calls_nothing_deprecated_and_silences_nothing() -> None:
+    code = "\n".join("".join(cell["source"]) for cell in code_cells(NOTEBOOKS[0]))
+    for silencing in ("run_simulation", "warnings", "logging"):
+        assert silencing not in code
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
