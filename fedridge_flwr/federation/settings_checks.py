@@ -100,6 +100,12 @@ def check_secure_settings(settings: FitSettings) -> None:
     wrong = [reason for reason, applies in reasons.items() if applies]
     if wrong:
         raise FedRidgeError(f"not available with secure sums: {'; '.join(wrong)}.")
+    if privacy is not None and privacy.min_clients - privacy.max_colluding < 2:
+        raise FedRidgeError(
+            "DifferentialPrivacy(min_clients=...) must be above max_colluding by 2 at "
+            "least: so many clients share the noise of a secure sum. With its default "
+            'of 1 every client would add the whole noise, as with trust="local".'
+        )
     if settings.formula is not None:
         Coding.public(settings.formula)
     if not private:

@@ -79,7 +79,7 @@ def model_repr(model: RidgeModel) -> str:
 def _rows(model: RidgeModel) -> str:
     if model.n_rows_ is None:
         return "hidden by the noise"
-    about = "" if model.privacy_ is None else "at least about "
+    about = "" if model.privacy_ is None else "about "
     return f"{about}{model.n_rows_}"
 
 

@@ -254,6 +254,20 @@ def test_a_ledger_of_another_kind_is_an_error_and_left_as_it_is(path) -> None:
         FedRidge().remove("clinic 0")
 
 
+@BOTH
+def test_who_has_withdrawn_and_answers_again_is_named(path, strategy, caplog) -> None:
+    found = fit(make(strategy, path, nodes=3), grid(range(3)))
+    assert found.report_.remarks == {}
+    found.remove("clinic 1")
+    caplog.clear()
+    again = fit(make(strategy, path, nodes=2), grid([1, 3]))
+    assert_model(again.model_, range(4))
+    assert "withdrawn on 20" in again.report_.remarks["clinic 1"]
+    assert "in the model again" in caplog.text
+    later = fit(make(strategy, path, nodes=2), grid([1, 2]))
+    assert later.report_.remarks == {}
+
+
 # ---- interrupted runs ---------------------------------------------------------------
 
 

@@ -241,6 +241,8 @@ def test_a_site_can_require_both() -> None:
         ({"secure": None}, 'trust="secagg" is for secure sums'),
         ({"privacy": privacy(trust="local")}, 'another trust than "secagg"'),
         ({"secure": SecureSum(neighbours=5)}, "not all others"),
+        ({"privacy": privacy(min_clients=1)}, "must be above max_colluding by 2"),
+        ({"privacy": privacy(max_colluding=4)}, "must be above max_colluding by 2"),
         ({"cv": "gcv"}, "sum of squared residuals"),
     ],
 )

@@ -99,7 +99,9 @@ class Gathered:
     @property
     def remarks(self) -> dict[str, str]:
         """What is unusual about clients, and may well be right."""
-        found = self.screener.remarks | getattr(self.answers, "stale", {})
+        found = self.screener.remarks
+        for more in ("stale", "returned"):
+            found = found | getattr(self.answers, more, {})
         if self.settings.classes is None:
             return found
         from ..agreement.class_agreement import lookalikes

@@ -49,10 +49,11 @@ class LedgerAggregate(Aggregate):
 
     Clients go by their names in the ledger. One that does not answer, or whose answer
     is of no use, stays in the model with its earlier contribution, and `stale` says
-    why.
+    why. Those that had withdrawn and have answered again are in `returned`.
     """
 
     stale: dict[str, str] = field(default_factory=dict)
+    returned: dict[str, str] = field(default_factory=dict)
     _nodes: dict[str, str] = field(default_factory=dict)
     _latest: Any = None
     _unwritten: dict[str, Any] = field(default_factory=dict)
@@ -185,6 +186,10 @@ class LedgerAggregate(Aggregate):
                     f"{self.failures[client]}. Use the settings that it was made with, "
                     "or remove the client from the ledger."
                 )
+        for client, when in ledger.withdrawn().items():
+            if client in self.participants:
+                self.returned[client] = f"withdrawn on {when}, in the model again"
+                log.warning("client %s: %s", client, self.returned[client])
         self._sum = total
         return total
 

@@ -146,6 +146,15 @@ class Ledger(LedgerRuns):
         with self._file.reading():
             return self._file.changes()
 
+    def withdrawn(self) -> dict[str, str]:
+        """Return the clients that were removed and are not in again, and when."""
+        with self._file.reading() as database:
+            found = database.execute(
+                "SELECT client, time FROM changes WHERE action = 'remove' AND id IN "
+                "(SELECT max(id) FROM changes GROUP BY client)"
+            )
+            return dict(found.fetchall())
+
     def __len__(self) -> int:
         """Return how many clients are in the total."""
         with self._file.reading():

@@ -142,7 +142,7 @@ def _key_numbers(
     model: RidgeModel | None, report: FitReport
 ) -> Iterable[tuple[str, str]]:
     yield "Sites", f"{len(report.participants)}"
-    about = "" if report.privacy is None else "at least about "
+    about = "" if report.privacy is None else "about "
     rows = _NOT_KNOWN if report.n_rows is None else f"{about}{report.n_rows:,}"
     yield "Rows", rows
     yield "Features", f"{report.n_features:,}"

@@ -103,7 +103,7 @@ def rows_text(report: FitReport) -> str:
     """Return the number of rows, as far as it is known."""
     if report.n_rows is None:
         return "rows hidden by the noise"
-    about = "" if report.privacy is None else "at least about "
+    about = "" if report.privacy is None else "about "
     return f"{about}{counted(report.n_rows, 'row')}"
 
 
