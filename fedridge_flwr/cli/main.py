@@ -41,9 +41,7 @@ def fit(
     missing: o.Missing = "drop",
     weights: o.Weights = "",
     alpha: Annotated[float, typer.Option(help="Ridge penalty.")] = 1.0,
-    family: Annotated[
-        str, typer.Option(help="gaussian, binomial (0 and 1) or poisson (counts).")
-    ] = "gaussian",
+    family: o.Family = "gaussian",
     alphas: Annotated[
         str, typer.Option(help='Choose alpha: "auto", or numbers as in 0.1,1,10.')
     ] = "",
@@ -53,10 +51,7 @@ def fit(
     standardize: Annotated[
         bool, typer.Option(help="Penalise coefficients of scaled features.")
     ] = False,
-    standard_errors: Annotated[
-        str,
-        typer.Option(help="classical; by site: CR0, CR1; robust: HC0, HC1, HC2, HC3."),
-    ] = "classical",
+    standard_errors: o.StandardErrors = "classical",
     strict: Annotated[
         bool, typer.Option(help="No model unless every site is in it.")
     ] = True,
@@ -123,6 +118,8 @@ def check(
     levels: o.Levels = "",
     missing: o.Missing = "drop",
     weights: o.Weights = "",
+    family: o.Family = "gaussian",
+    standard_errors: o.StandardErrors = "classical",
     table: o.Table = None,
     policy: o.Policy = None,
     output: Annotated[
@@ -136,7 +133,8 @@ def check(
 
     DATA is the table of this site, a CSV, TSV or Parquet file.
 
-    Nothing is sent. Ends with 1 if the site would decline.
+    Nothing is sent. Ends with 1 if the site would decline, be it only residuals for
+    robust standard errors.
     """
     from ..federation.site.disclosure import SitePolicy
     from .check import check_site
@@ -151,12 +149,19 @@ def check(
         missing=missing,
         weights=weights,
     )
-    found = check_site(data, asked, table=table, policy=rules)
+    found = check_site(
+        data,
+        asked,
+        table=table,
+        policy=rules,
+        family=family,
+        standard_errors=standard_errors,
+    )
     print(found.text())
     if output is not None:
         found.save(output)
         print(f"Wrote {output}.")
-    if found.refusals:
+    if found.refusals or found.no_residuals:
         raise typer.Exit(1)
 
 
