@@ -274,7 +274,8 @@ def _sent_lines(
     numbers = sum(a.size for name, a in sent.arrays.items() if name != "labels")
     size = sum(array.nbytes for array in sent.arrays.values())
     yield (
-        f"In the {'' if linear else 'first '}round, the server would receive the number of rows ({sent.count}), "
+        f"In the {'' if linear else 'first '}round, the server would receive the "
+        f"number of rows ({sent.count}), "
         f"and the means and co-moments of {counted(len(coding.names), 'feature')} and "
         f"{counted(len(columns), 'label' if _labels(sent) else 'target')}: "
         f"{numbers} numbers, {human_bytes(size)}."

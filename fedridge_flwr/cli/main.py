@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from ..data.formula import formula_of
 from ..errors import FedRidgeError
 from . import options as o
 from .ledger_commands import app as ledger_app
+from .messages import WarnOnce
 
 app = typer.Typer(
     name="fedridge",
@@ -73,7 +75,7 @@ def fit(
     Example: fedridge fit hospitals/ -f "thalach ~ age + C(sex) + chol" -o run
     """
     from ..federation.reporting.run_folder import fit_summary, write_run
-    from .fit import fit_tables
+    from .fit import declined_lines, fit_tables
 
     asked = formula_of(
         formula,
@@ -103,7 +105,7 @@ def fit(
         page = write_run(output, found, formula=asked.text, data=Path(data).name)
     print(fit_summary(found))
     print()
-    print(found.report_)
+    print("\n".join([str(found.report_), *declined_lines(found)]))
     if page is not None:
         print(f"\nWrote {page.parent}. Open {page.name}.")
 
@@ -194,11 +196,16 @@ def predict(
 def show(
     model: Annotated[Path, typer.Argument(help="model.json, or a folder with one.")],
 ) -> None:
-    """Show a model: its coefficients, and how a table is coded for it."""
+    """Show a model: its coefficients, and how a table is coded for it.
+
+    Standard errors are shown too, if the report.json beside it has them.
+    """
+    from ..federation.reporting.run_folder import saved_summary
     from ..regression.model import RidgeModel
 
-    found = RidgeModel.load(model / "model.json" if model.is_dir() else model)
-    print(found.summary())
+    path = model / "model.json" if model.is_dir() else model
+    found = RidgeModel.load(path)
+    print(saved_summary(found, path.parent))
     if found.coding is not None:
         print(f"\n{found.coding.describe()}")
 
@@ -237,7 +244,9 @@ def main() -> None:
     log.addFilter(_is_error)
     reason = ""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = WarnOnce()
+            app()
     except FedRidgeError as error:
         reason = str(error)
     except OSError as error:

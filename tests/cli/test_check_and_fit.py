@@ -26,7 +26,9 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sites")
     rng = np.random.default_rng(0)
     for name, n in SIZES.items():
-        frame = pd.DataFrame({"age": rng.integers(20, 90, n), "dose": rng.normal(size=n)})
+        frame = pd.DataFrame(
+            {"age": rng.integers(20, 90, n), "dose": rng.normal(size=n)}
+        )
         frame["ill"] = (np.arange(n) % 3 == 0).astype(int)
         frame.to_csv(folder / f"{name}.csv", index=False)
     rare = pd.DataFrame({"age": rng.integers(20, 90, 60), "dose": rng.normal(size=60)})

@@ -101,6 +101,16 @@ def fit_summary(run: Any) -> str:
         return model.summary()
 
 
+def saved_summary(model: RidgeModel, folder: Path) -> str:
+    """Return the summary of a model, with the standard errors in a report beside it."""
+    if model.map_fingerprint is not None:
+        return model.summary()
+    try:
+        return model.summary(FitReport.load(folder / "report.json").inference)
+    except (OSError, FedRidgeError):  # there is no report, or one of another fit
+        return model.summary()
+
+
 def page_from_folder(
     folder: str | os.PathLike[str], *, title: str | None = None
 ) -> str:
