@@ -20,7 +20,9 @@ def sites(tmp_path: Path) -> Path:
     folder = tmp_path / "sites"
     folder.mkdir()
     for name, n in {"north": 60, "south": 50, "west": 40, "east": 20}.items():
-        frame = pd.DataFrame({"age": rng.integers(20, 90, n), "dose": rng.normal(size=n)})
+        frame = pd.DataFrame(
+            {"age": rng.integers(20, 90, n), "dose": rng.normal(size=n)}
+        )
         frame["bp"] = 100 + frame["age"] + rng.normal(size=n)
         frame["stage"] = np.arange(n) % 5
         frame.to_csv(folder / f"{name}.csv", index=False)
