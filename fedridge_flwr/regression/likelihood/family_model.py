@@ -250,7 +250,7 @@ class FamilyModel(RidgeModel):
 
     @property
     def title(self) -> str:
-        """What kind of model it is: "Logistic regression" or "Poisson regression"."""
+        """Kind of the model, "Logistic regression" or "Poisson regression"."""
         return _TITLES[self.family]
 
     @property
