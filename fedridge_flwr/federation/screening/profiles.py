@@ -120,7 +120,7 @@ def by_scale(
     --------
     >>> each = {str(k): Profile(9.0, np.ones(1), np.ones(1), 1) for k in range(4)}
     >>> by_scale(each | {"4": Profile(9.0, np.zeros(1), np.full(1, 1e9), 1)}, ["age"])
-    {'4': "the spread of its column 0 ('age') is 1e+09 times the usual one"}
+    {'4': "the spread of its column 'age' is 1e+09 times the usual one"}
     """
     profiles = _comparable(profiles)
     weights = np.array([profile.weight for profile in profiles.values()])
