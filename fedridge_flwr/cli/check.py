@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .._text import counted, human_bytes, text_table
 from ..data.coding import Coding
 from ..data.formula import TableFormula
@@ -18,8 +20,18 @@ from ..data.sources import TableFile
 from ..data.table_profile import TableProfile
 from ..errors import DataError
 from ..federation.agreement.table_agreement import agree_on_coding
-from ..federation.requests import AskStatistics, AskTable
+from ..federation.answering.family_respond import family_answer, family_rows
+from ..federation.answering.respond import Guards
+from ..federation.requests import (
+    Answer,
+    AskOutcome,
+    AskResiduals,
+    AskStatistics,
+    AskTable,
+)
+from ..federation.settings import FAMILY_ROUNDS, FitSettings
 from ..federation.site.disclosure import SitePolicy
+from ..regression.inference.residual_moments import POWERS, ResidualProbe
 from ..statistics.encoding import Encoded, encode_rows
 from .fit import misspelt
 
@@ -37,18 +49,27 @@ class SiteCheck:
         What the server would be told before the fit.
     coding : Coding or None
         How this table would be coded by itself; None if it does not fit.
-    sent : Encoded or None
-        The statistics that would be sent.
+    family : str
+        Family of the fit.
+    standard_errors : str
+        Their kind.
+    sent : Encoded, Answer or None
+        The statistics that would be sent, of families in the first round.
     refusals : list of str
         Rules of the policy that would decline, or what is wrong with the table.
+    no_residuals : list of str
+        Rules that would decline residuals, which robust standard errors need.
     notes : list of str
         What else the site should know.
     """
 
     profile: TableProfile
     coding: Coding | None = None
-    sent: Encoded | None = None
+    sent: Encoded | Answer | None = None
+    family: str = "gaussian"
+    standard_errors: str = "classical"
     refusals: list[str] = field(default_factory=list)
+    no_residuals: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -62,11 +83,12 @@ class SiteCheck:
             told = json.loads(bytes(self.profile.to_array()).decode())
             content = {"before the fit": told}
         if not self.refusals and self.sent is not None and self.coding is not None:
-            content["in the round"] = {
+            linear = self.family == "gaussian"
+            content["in the round" if linear else "in the first round"] = {
                 "rows": self.sent.count,
-                "columns": [*self.coding.names, *self.coding.target_names],
+                "columns": [*self.coding.names, *_outcomes(self.sent, self.coding)],
                 "kind": self.sent.kind,
-                **{name: array.tolist() for name, array in self.sent.arrays.items()},
+                **_values(self.sent),
             }
         text = json.dumps(content, indent=1, ensure_ascii=False)
         path.write_text(f"{text}\n", encoding="utf-8")
@@ -78,11 +100,15 @@ def check_site(
     *,
     table: Path | None = None,
     policy: SitePolicy | None = None,
+    family: str = "gaussian",
+    standard_errors: str = "classical",
 ) -> SiteCheck:
     """Return what this site would send for a formula; nothing is sent or remembered."""
+    # It refuses what does not go together, as a fit does.
+    FitSettings(formula=formula, family=family, standard_errors=standard_errors)
     local = table_of_file(TableFile(path, table_options(path, table)))
     profile, origin = local.scan(formula)
-    found = SiteCheck(profile)
+    found = SiteCheck(profile, family=family, standard_errors=standard_errors)
     try:
         found.coding, misfits = agree_on_coding(formula, {path.name: profile})
         found.refusals += misfits.values()
@@ -105,22 +131,63 @@ def _check_rows(
 ) -> None:
     try:
         X, y, weight, origin = local.coded(coding)
+        if found.family == "gaussian":
+            _check_statistics(found, (X, y, weight), origin, policy)
+        else:
+            _check_family(found, (X, y, weight), origin, policy)
     except DataError as error:
         found.refusals.append(str(error))
-        return
-    rows = check_rows(X, y, weight)
+
+
+def _check_statistics(
+    found: SiteCheck, raw: Any, origin: RowOrigin, policy: SitePolicy | None
+) -> None:
+    rows = check_rows(*raw)
+    Guards().check_number(rows.n_filled)
     if policy is not None:
-        asked = AskStatistics(sites=_ENOUGH_SITES, coding=coding)
+        asked = AskStatistics(sites=_ENOUGH_SITES, coding=found.coding)
         found.refusals += _declined(policy, asked)
         found.refusals += _row_reasons(policy, rows, origin)
+        if found.standard_errors in POWERS and not found.refusals:
+            probe = _probe(rows, found.standard_errors)
+            more = AskResiduals(probe, sites=_ENOUGH_SITES, coding=found.coding)
+            found.no_residuals += _declined(policy, more)
     found.sent = encode_rows(rows)
+
+
+def _probe(rows: Rows, kind: str) -> ResidualProbe:
+    """Return what a server would send to ask for residuals, without its numbers."""
+    d, t = rows.n_features, rows.n_targets
+    coef, intercept = np.zeros((t, d)), np.zeros(t)
+    if not POWERS[kind]:
+        return ResidualProbe(coef, intercept)
+    bread = np.zeros((1 + d, 1 + d))
+    return ResidualProbe(coef, intercept, POWERS[kind], np.zeros(d), bread)
+
+
+def _check_family(
+    found: SiteCheck, raw: Any, origin: RowOrigin, policy: SitePolicy | None
+) -> None:
+    asked = AskOutcome(found.family, sites=_ENOUGH_SITES, coding=found.coding)
+    if policy is not None:
+        seen = family_rows(asked, raw, origin)
+        found.refusals += _declined(policy, asked)
+        found.refusals += _row_reasons(policy, seen.visible, seen.origin)
+        if not found.refusals:
+            found.notes.append(
+                "later rounds were not checked: if the coefficients of the server gave "
+                "almost all weight to a few rows, the policy would decline."
+            )
+    found.sent = family_answer(asked, raw, origin, Guards())
 
 
 def _declined(policy: SitePolicy, request: Any) -> Iterator[str]:
     return policy.reasons_by_request(request)
 
 
-def _row_reasons(policy: SitePolicy, rows: Rows, origin: RowOrigin) -> Iterator[str]:
+def _row_reasons(
+    policy: SitePolicy, rows: Rows, origin: RowOrigin | None
+) -> Iterator[str]:
     yield from policy.reasons_by_columns(rows, origin)
     yield from policy.reasons_by_rows(rows, rows, origin)
 
@@ -155,11 +222,17 @@ def _lines(found: SiteCheck) -> Iterator[str]:
     yield ""
     yield text_table(["column", "kind", "missing", "levels"], _columns(profile))
     yield ""
-    if found.sent is not None and found.coding is not None:
-        yield from _sent_lines(found.sent, found.coding)
+    if not found.refusals and found.sent is not None and found.coding is not None:
+        yield from _sent_lines(found, found.sent, found.coding)
     if found.refusals:
         yield "This site would DECLINE:"
         yield from (f"  - {reason}" for reason in dict.fromkeys(found.refusals))
+    elif found.no_residuals:
+        yield (
+            "This site would take part, but DECLINE to send residuals, which "
+            f"{found.standard_errors} standard errors need from every site:"
+        )
+        yield from (f"  - {reason}" for reason in found.no_residuals)
     else:
         yield "This site would take part."
     yield from (f"Note: {note}" for note in found.notes)
@@ -176,14 +249,47 @@ def _columns(profile: TableProfile) -> list[list[str]]:
     return rows
 
 
-def _sent_lines(sent: Encoded, coding: Coding) -> Iterator[str]:
-    numbers = sum(array.size for array in sent.arrays.values())
+def _outcomes(sent: Encoded | Answer, coding: Coding) -> list[str]:
+    """Return the columns of y: the targets, or one for each label."""
+    target, *_ = targets = list(coding.target_names)
+    return [f"{target}={label}" for label in _labels(sent)] or targets
+
+
+def _labels(sent: Encoded | Answer) -> list[str]:
+    """Return the labels of y that would be sent; there are none of numbers."""
+    told = bytes(sent.arrays.get("labels", b""))
+    return json.loads(told) if told else []
+
+
+def _values(sent: Encoded | Answer) -> dict[str, Any]:
+    """Return everything in an answer, as JSON can have it."""
+    found = {name: array.tolist() for name, array in sent.arrays.items()}
+    return found | ({"labels": _labels(sent)} if "labels" in found else {})
+
+
+def _sent_lines(
+    found: SiteCheck, sent: Encoded | Answer, coding: Coding
+) -> Iterator[str]:
+    linear, columns = found.family == "gaussian", _outcomes(sent, coding)
+    numbers = sum(a.size for name, a in sent.arrays.items() if name != "labels")
     size = sum(array.nbytes for array in sent.arrays.values())
     yield (
-        f"In the round, the server would receive the number of rows ({sent.count}), "
+        f"In the {'' if linear else 'first '}round, the server would receive the "
+        f"number of rows ({sent.count}), "
         f"and the means and co-moments of {counted(len(coding.names), 'feature')} and "
-        f"{counted(len(coding.target_names), 'target')}: {numbers} numbers, "
-        f"{human_bytes(size)}."
+        f"{counted(len(columns), 'label' if _labels(sent) else 'target')}: "
+        f"{numbers} numbers, {human_bytes(size)}."
     )
+    if not linear:
+        yield (
+            f"In each of up to {FAMILY_ROUNDS} more rounds the server would choose "
+            "coefficients and receive the deviance and the co-moments of the rows, "
+            "weighted by these coefficients."
+        )
+    elif found.standard_errors in POWERS and not found.no_residuals:
+        yield (
+            "In one more round, the server would receive sums of squared residuals of "
+            "its model, and of their products with the features."
+        )
     yield f"Features: {', '.join(coding.names)}."
     yield ""

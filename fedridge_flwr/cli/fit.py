@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,11 @@ from ..data.sources import similar_name
 from ..errors import DataError, FedRidgeError
 from ..federation.answering.respond import Guards
 from ..federation.site.disclosure import SitePolicy
+from ..flower.error_text import DECLINED
 from ..flower.local_fit import LocalFit
 from .progress import Progress
+
+_INCOMPLETE = re.compile(r"MODEL OF (\d+) OF (\d+) CLIENTS[^:]*: (.*)", re.DOTALL)
 
 
 def fit_tables(
@@ -50,11 +54,39 @@ def fit_tables(
         return fit.run(sites, Guards(policies=policies))
     except FedRidgeError as error:
         hints = misspelt(formula, [name for file in files for name in _names(file)])
-        if not hints:
-            raise
-        raise FedRidgeError("\n".join([str(error), *hints])) from None
+        told = [without_model(str(error)), *hints, *declined_lines(fit)]
+        raise FedRidgeError("\n".join(told)) from None
     finally:
         progress.end()
+
+
+def without_model(text: str) -> str:
+    """Say that a fit ended without a model where it tells who would be in one.
+
+    Examples
+    --------
+    >>> without_model("MODEL OF 3 OF 4 CLIENTS: client west: it has no column 'bp'")
+    "No model: 1 of 4 sites cannot take part (client west: it has no column 'bp'). \
+`--no-strict` fits the other 3."
+    """
+    found = _INCOMPLETE.match(text)
+    if found is None:
+        return text
+    inside, of, reasons = int(found[1]), int(found[2]), found[3].rstrip(".")
+    told = f"No model: {of - inside} of {of} sites cannot take part ({reasons})."
+    return f"{told} `--no-strict` fits the other {inside}." if inside else told
+
+
+def declined_lines(fit: LocalFit) -> list[str]:
+    """Say by which rule sites declined: whoever rehearses owns the tables."""
+    if not fit.declined_:
+        return []
+    rules = {
+        name: why.removeprefix(DECLINED[:-1]).removeprefix(": ")
+        for name, why in fit.declined_.items()
+    }
+    head = "Rules by which sites declined (a server is not told):"
+    return [head, *(f"  {name}: {why}" for name, why in rules.items())]
 
 
 def misspelt(formula: TableFormula, names: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from ..data.formula import formula_of
 from ..errors import FedRidgeError
 from . import options as o
 from .ledger_commands import app as ledger_app
+from .messages import WarnOnce
 
 app = typer.Typer(
     name="fedridge",
@@ -41,9 +43,7 @@ def fit(
     missing: o.Missing = "drop",
     weights: o.Weights = "",
     alpha: Annotated[float, typer.Option(help="Ridge penalty.")] = 1.0,
-    family: Annotated[
-        str, typer.Option(help="gaussian, binomial (0 and 1) or poisson (counts).")
-    ] = "gaussian",
+    family: o.Family = "gaussian",
     alphas: Annotated[
         str, typer.Option(help='Choose alpha: "auto", or numbers as in 0.1,1,10.')
     ] = "",
@@ -53,10 +53,7 @@ def fit(
     standardize: Annotated[
         bool, typer.Option(help="Penalise coefficients of scaled features.")
     ] = False,
-    standard_errors: Annotated[
-        str,
-        typer.Option(help="classical; by site: CR0, CR1; robust: HC0, HC1, HC2, HC3."),
-    ] = "classical",
+    standard_errors: o.StandardErrors = "classical",
     strict: Annotated[
         bool, typer.Option(help="No model unless every site is in it.")
     ] = True,
@@ -78,7 +75,7 @@ def fit(
     Example: fedridge fit hospitals/ -f "thalach ~ age + C(sex) + chol" -o run
     """
     from ..federation.reporting.run_folder import fit_summary, write_run
-    from .fit import fit_tables
+    from .fit import declined_lines, fit_tables
 
     asked = formula_of(
         formula,
@@ -108,7 +105,7 @@ def fit(
         page = write_run(output, found, formula=asked.text, data=Path(data).name)
     print(fit_summary(found))
     print()
-    print(found.report_)
+    print("\n".join([str(found.report_), *declined_lines(found)]))
     if page is not None:
         print(f"\nWrote {page.parent}. Open {page.name}.")
 
@@ -123,6 +120,8 @@ def check(
     levels: o.Levels = "",
     missing: o.Missing = "drop",
     weights: o.Weights = "",
+    family: o.Family = "gaussian",
+    standard_errors: o.StandardErrors = "classical",
     table: o.Table = None,
     policy: o.Policy = None,
     output: Annotated[
@@ -136,7 +135,8 @@ def check(
 
     DATA is the table of this site, a CSV, TSV or Parquet file.
 
-    Nothing is sent. Ends with 1 if the site would decline.
+    Nothing is sent. Ends with 1 if the site would decline, be it only residuals for
+    robust standard errors.
     """
     from ..federation.site.disclosure import SitePolicy
     from .check import check_site
@@ -151,12 +151,19 @@ def check(
         missing=missing,
         weights=weights,
     )
-    found = check_site(data, asked, table=table, policy=rules)
+    found = check_site(
+        data,
+        asked,
+        table=table,
+        policy=rules,
+        family=family,
+        standard_errors=standard_errors,
+    )
     print(found.text())
     if output is not None:
         found.save(output)
         print(f"Wrote {output}.")
-    if found.refusals:
+    if found.refusals or found.no_residuals:
         raise typer.Exit(1)
 
 
@@ -189,11 +196,16 @@ def predict(
 def show(
     model: Annotated[Path, typer.Argument(help="model.json, or a folder with one.")],
 ) -> None:
-    """Show a model: its coefficients, and how a table is coded for it."""
+    """Show a model: its coefficients, and how a table is coded for it.
+
+    Standard errors are shown too, if the report.json beside it has them.
+    """
+    from ..federation.reporting.run_folder import saved_summary
     from ..regression.model import RidgeModel
 
-    found = RidgeModel.load(model / "model.json" if model.is_dir() else model)
-    print(found.summary())
+    path = model / "model.json" if model.is_dir() else model
+    found = RidgeModel.load(path)
+    print(saved_summary(found, path.parent))
     if found.coding is not None:
         print(f"\n{found.coding.describe()}")
 
@@ -232,7 +244,9 @@ def main() -> None:
     log.addFilter(_is_error)
     reason = ""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = WarnOnce()
+            app()
     except FedRidgeError as error:
         reason = str(error)
     except OSError as error:

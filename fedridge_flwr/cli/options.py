@@ -55,6 +55,20 @@ Missing = Annotated[
 Weights = Annotated[
     str, typer.Option(help="Column of sample weights.", rich_help_panel=_MODEL)
 ]
+Family = Annotated[
+    str,
+    typer.Option(
+        help="gaussian, binomial (0 and 1) or poisson (counts).",
+        rich_help_panel=_MODEL,
+    ),
+]
+StandardErrors = Annotated[
+    str,
+    typer.Option(
+        help="classical; by site: CR0, CR1; robust: HC0, HC1, HC2, HC3.",
+        rich_help_panel=_MODEL,
+    ),
+]
 Table = Annotated[
     Path | None,
     typer.Option(

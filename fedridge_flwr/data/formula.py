@@ -23,6 +23,10 @@ MISSING = ("drop", "mean", "indicator", "error")
 """What becomes of rows in which a value is missing."""
 
 _LONGEST = 10_000
+_COMPARES = re.compile(r"Unknown operator '[<>=!]")
+_COMPARISONS = (
+    " Comparisons are not supported: make a column of 0 and 1 in every table."
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 
 
@@ -273,7 +277,8 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
         raise
     except (formulaic.errors.FormulaicError, SyntaxError, ValueError) as error:
         reason = _COLOUR.sub("", str(error)).split("\n")[0].rstrip(".")
-        raise FedRidgeError(f"formula: {reason}.") from None
+        hint = _COMPARISONS if _COMPARES.search(reason) else ""
+        raise FedRidgeError(f"formula: {reason}.{hint}") from None
     except (RecursionError, MemoryError):
         raise FedRidgeError("formula: it is nested too deeply.") from None
     if not hasattr(found, "lhs") or isinstance(found.rhs, tuple):

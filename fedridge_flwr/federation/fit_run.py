@@ -286,7 +286,9 @@ class FitRun:
             residual_failures=dict(result.residual_failures),
             compare=partial(compare_sites, result, gathered.table.parts),
         )
-        if total.n_features <= LARGEST_SPECTRUM:
+        # A family's model has its own standard errors.
+        linear = self.settings.family == "gaussian"
+        if linear and total.n_features <= LARGEST_SPECTRUM:
             self.report.infer = partial(infer_result, self.settings, result)
         if model is not None:
             model.infer = self.report.infer
@@ -325,6 +327,8 @@ class FitRun:
                 asked.append(partial(better_scale, exact, **settings.options))
             if getattr(exact, "form", "") == "full":
                 asked.append(partial(better_form, model))
+            if settings.family != "gaussian":
+                asked.append(partial(several_classes, model))
         return partial(_sentences, asked)
 
     def _mode_advice(self, result: FitResult) -> list[Callable[[], str]]:
@@ -355,6 +359,17 @@ def better_scale(exact: Any, **options: Any) -> str:
     """Return in one sentence why columns should be scaled, if they should."""
     unlike = normal_equations(exact, **options).unlike_scales()
     return f"standardize=True: {unlike}, and one alpha is for all." if unlike else ""
+
+
+def several_classes(model: Any) -> str:
+    """Return in two sentences what is fitted where y has more than two classes."""
+    if len(model.labels) <= 2:
+        return ""
+    known = None if model.targets is None else model.targets.known
+    return (
+        f"{known[0] if known else 'y'} has {len(model.labels)} values: one class "
+        "against the rest is fitted. For a yes/no outcome make a column of 0 and 1."
+    )
 
 
 def better_form(model: RidgeModel) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..data.local_table import RawRows
+from ..errors import PolicyError
 from ..federation.answering.respond import Guards, loaded_rows
 from ..federation.requests import Request
 from ._strategy_base import StrategyBase, settings_of
@@ -30,6 +31,12 @@ class LocalFit(StrategyBase):
     **settings
         As of `FedRidge`.
 
+    Attributes
+    ----------
+    declined_ : dict of str to str
+        Sites whose policy declined a request, and by which rule. A server is not told
+        the rule, and it is not in `report_`.
+
     Examples
     --------
     >>> import pandas as pd
@@ -44,6 +51,7 @@ class LocalFit(StrategyBase):
     def __init__(self, *, min_train_nodes: int = 1, **settings: Any) -> None:
         chosen = settings_of(settings, min_clients=min_train_nodes)
         self._start_fit(chosen, fraction_evaluate=0.0)
+        self.declined_: dict[str, str] = {}
 
     def run(
         self, sites: Mapping[str, Callable[[], Any]], guards: Guards | None = None
@@ -58,6 +66,7 @@ class LocalFit(StrategyBase):
             What every site insists on.
         """
         self._new_fit()
+        self.declined_ = {}
         asked = {name: _site(load, guards) for name, load in sites.items()}
         number = 0
         while self._run.round is not None:
@@ -76,8 +85,24 @@ class LocalFit(StrategyBase):
             request = ask.get(name) if isinstance(ask, Mapping) else ask
             if request is not None:
                 told = self._config(number, len(to))
-                content = _answer(sites[name], request, told)
+                content = self._answer(name, sites[name], request, told)
                 yield Reply(name, content, name=name)
+
+    def _answer(
+        self, name: str, site: Site, request: Request, config: Mapping[str, Any]
+    ) -> Any:
+        fields, arrays = request_parts(request)
+        told = {**config, **fields}
+        try:
+            answer = site.respond(
+                told, list(arrays.values()), evaluating=request.task in _EVALUATED
+            )
+            return reply_content(answer, share_names=True)
+        except PolicyError as error:
+            self.declined_.setdefault(name, str(error))
+            return error_content(site.explain(error, told))
+        except Exception as error:
+            return error_content(site.explain(error, told))
 
 
 def _site(load: Callable[[], Any], guards: Guards | None) -> Site:
@@ -90,15 +115,3 @@ def _site(load: Callable[[], Any], guards: Guards | None) -> Site:
         share_names=True,
         private_only=False,
     )
-
-
-def _answer(site: Site, request: Request, config: Mapping[str, Any]) -> Any:
-    fields, arrays = request_parts(request)
-    told = {**config, **fields}
-    try:
-        answer = site.respond(
-            told, list(arrays.values()), evaluating=request.task in _EVALUATED
-        )
-        return reply_content(answer, share_names=True)
-    except Exception as error:
-        return error_content(site.explain(error, told))

@@ -62,6 +62,15 @@ def coefficient_names(model: RidgeModel) -> list[str]:
     return [str(name) for name in getattr(model, "feature_names_in_", names)]
 
 
+def target_label(model: RidgeModel, k: int) -> str:
+    """Return what one of several rows of coefficients is of: a class, or a target."""
+    labels = getattr(model, "labels", ())
+    if len(labels) > 2:
+        return f"class {labels[k]}"
+    known = None if model.targets is None else model.targets.known
+    return known[k] if known else f"target {k}"
+
+
 def model_repr(model: RidgeModel) -> str:
     """Return the size of a model and of the data behind it, in one line."""
     features = counted(model.coef_.shape[-1], "feature")

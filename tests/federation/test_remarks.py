@@ -49,8 +49,16 @@ def column(j: int, change: Any) -> Any:
 @pytest.mark.parametrize("mode", ["oneshot", "refine", "cg"])
 def test_a_column_that_is_constant_at_one_site_is_worth_a_look(mode):
     report = fitted(column(0, lambda x: 0.0 * x), mode=mode)
-    assert report.remarks == {"c2": "its column 0 is constant, and varies at 5 others"}
-    assert "worth a look:\n    client c2: its column 0 is constant" in str(report)
+    told = "its column 0 is 0 in all rows (missing?), and varies at 5 others"
+    assert report.remarks == {"c2": told}
+    assert f"worth a look:\n    client c2: {told}" in str(report)
+
+
+def test_a_constant_column_is_told_by_name_and_value():
+    profiles = {str(k): Profile(90.0, np.ones(2), np.ones(2), 1) for k in range(5)}
+    profiles["5"] = Profile(90.0, np.array([-2.5, 0.0]), np.array([0.0, 1.0]), 1)
+    told = screen(profiles, "", names=["chol"]).remarks["5"]
+    assert told == "its column 'chol' is -2.5 in all rows, and varies at 5 others"
 
 
 @pytest.mark.parametrize("factor", [1000.0, 0.001])
@@ -120,4 +128,4 @@ def test_missing_values_that_became_zeros_are_found():
     profiles = {client: Profile.of(part) for client, part in parts.items()}
     found = screen(profiles, "not here").remarks
     assert list(found) == ["processed.switzerland"]
-    assert "column 4 is constant" in found["processed.switzerland"]
+    assert "column 4 is 0 in all rows (missing?)" in found["processed.switzerland"]

@@ -166,7 +166,7 @@ def test_one_column_moment_that_is_absurd_is_found():
     wide = replace(told[5], variances=told[5].variances * 1e9)
     found = by_scale(named | {"2": far, "5": wide}, names=["a", "b", "c", "d"])
     assert set(found.suspects) == set(found.excluded) == {"2", "5"}
-    assert found.suspects["2"].startswith("the mean of its column 1 ('b') is ")
+    assert found.suspects["2"].startswith("the mean of its column 'b' is ")
     assert "(and so for 1 more column)" in found.suspects["5"]
 
 
@@ -413,7 +413,7 @@ def test_names_are_used_where_the_server_knows_them():
     parts, names = poisoned("mean shifted by 1e3 sd"), ["a", "b", "c", "d"]
     assert "its column 1 is" in fitted(parts).report.suspects["3"]
     named = fitted(parts, feature_names=names, unnamed="accept")
-    assert "its column 1 ('b') is" in named.report.suspects["3"]
+    assert "its column 'b' is" in named.report.suspects["3"]
     label = poisoned("labels scaled by 1e6")
     assert "its target 0 is" in fitted(label).report.suspects["3"]
 

@@ -278,3 +278,26 @@ def test_a_site_that_the_model_cannot_do_without() -> None:
     assert "constant" in found.left_out["2"]
     assert np.isnan(found.fit["2", "cook"])
     assert np.isfinite(found.fit["1", "cook"])
+
+
+def test_results_are_printed_as_tables() -> None:
+    rng = np.random.default_rng(0)
+    parts = {}
+    for name in ("Bern", "Oslo", "Wien"):
+        X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+        parts[name] = SufficientStatistics.from_data(X, y)
+    parts["tiny"] = SufficientStatistics.from_data(X[:2], y[:2])
+    estimates = str(site_estimates(parts))
+    assert "equal coefficients at 3 sites: F(6," in estimates
+    for head in ("Oslo", "all rows", "I²", "p of Q", "left out: tiny: "):
+        assert f"\n{head}" in estimates
+    effects = str(fixed_site_effects(parts))
+    assert effects.startswith("Intercept for each of 4 sites, target y, 122 rows\n")
+    assert "\nWien" in effects
+    assert "P>|t|" in effects
+    influence = str(site_influence(parts))
+    assert "mean_residual" in influence
+    assert "less those without the site" in influence
+    for text in (estimates, effects, influence):
+        assert "array(" not in text
+        assert "NamedMatrix(" not in text

@@ -1,7 +1,7 @@
 """A client's answers where y is classes or counts."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,31 +41,54 @@ def family_answer(
     >>> answer.kind, bytes(answer.arrays["labels"])
     ('outcome', b'["no", "yes"]')
     """
-    X, y, weight = raw
     family, first = FAMILIES[request.family], request.task == AskOutcome.task
-    if family.name == "binomial":
+    found = family_rows(request, raw, origin)
+    origin, offset = found.origin, found.offset
+    guards.check_rows(found.visible, request.feature_map, origin)
+    mapped = map_rows(found.rows, request.feature_map)
+    check_width(mapped)
+    if first:
+        answer = _outcome(family, mapped, found.labels, offset)
+    elif request.task == AskCounts.task:
+        answer = _counts(request, mapped, offset, guards)
+    else:
+        answer = _working(request, mapped, offset, guards)
+    guards.remember(found.loaded, origin)
+    return answer
+
+
+class FamilyRows(NamedTuple):
+    """Rows as they were loaded, as they are wanted, and as a site's policy sees them.
+
+    The policy sees an offset as one more target, and classes as levels.
+    """
+
+    labels: tuple[str, ...]
+    loaded: Rows
+    rows: Rows
+    visible: Rows
+    origin: RowOrigin | None
+    offset: Array | None
+
+
+def family_rows(request: Any, raw: RawRows, origin: RowOrigin | None) -> FamilyRows:
+    """Return rows whose y is places among labels, or counts."""
+    X, y, weight = raw
+    labels: tuple[str, ...] = ()
+    if request.family == "binomial":
+        first = request.task == AskOutcome.task
         labels, codes = outcome_codes(y, None if first else request.labels)
         loaded = _with_classes(X, codes, weight, y)
         origin = _with_levels(origin, codes, loaded)
     else:
-        labels, loaded = (), check_rows(X, y, weight)
+        loaded = check_rows(X, y, weight)
         if loaded.n_targets != 1:
             raise DataError(f"y must be one column of counts, got {loaded.n_targets}.")
         check_counts(outcome_column(loaded))
     offset = _check_offset(origin, loaded.n_rows)
     rows = loaded.arranged(request.columns)
     visible = rows if offset is None else _with_offset(rows, offset)
-    guards.check_rows(visible, request.feature_map, origin)
-    mapped = map_rows(rows, request.feature_map)
-    check_width(mapped)
-    if first:
-        answer = _outcome(family, mapped, labels, offset)
-    elif request.task == AskCounts.task:
-        answer = _counts(request, mapped, offset, guards)
-    else:
-        answer = _working(request, mapped, offset, guards)
-    guards.remember(loaded, origin)
-    return answer
+    return FamilyRows(labels, loaded, rows, visible, origin, offset)
 
 
 def _outcome(family: Any, rows: Rows, labels: Any, offset: Array | None) -> Answer:

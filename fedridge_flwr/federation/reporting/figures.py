@@ -24,7 +24,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ...regression.alpha.alpha_plot import AlphaColours, draw_curve
 from ...regression.model import RidgeModel
-from ...regression.summary import coefficient_names
+from ...regression.summary import coefficient_names, target_label
 from .markup import escaped
 from .site_comparison import LARGEST, Effects
 
@@ -151,10 +151,7 @@ def _coefficients(model: RidgeModel, effects: Effects | None, target: int) -> Dr
         rows = [coefs[target] for coefs in effects.without.values()]
         left = np.array(rows).reshape(len(rows), len(order)) * scale
         label = "standardised effect: coef × sd(x) / sd(y)"
-    of = ""
-    if len(coef) > 1:
-        known = None if model.targets is None else model.targets.known
-        of = f" of {known[target] if known else f'target {target}'}"
+    of = f" of {target_label(model, target)}" if len(coef) > 1 else ""
     title = f"{'Coefficients' if effects is None else 'Standardised effects'}{of}"
     if len(order) < coef.shape[1]:
         title += f": the {len(order)} largest of {coef.shape[1]}"

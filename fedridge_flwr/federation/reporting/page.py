@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ import numpy as np
 
 from ..._text import counted, human_bytes
 from ...regression.model import RidgeModel
-from ...regression.summary import coefficient_names
+from ...regression.summary import coefficient_names, target_label
+from .family_tables import family_tables, is_family
 from .figures import Drawing, coefficients_key, drawings
 from .markup import Markup, facts, join, table, tag
 from .page_style import STYLE
@@ -87,7 +89,7 @@ def report_page(
     body = [
         _headline(model, report, title, question),
         _section("Coefficients", _coefficients(model, report, panels)),
-        _section("Standard errors", standard_error_tables(report.standard_errors)),
+        _section("Standard errors", _standard_errors(model, report)),
         _section("Sites", _sites(report, panels)),
         _section("Left out", _left_out(report)),
         _section("Missing values", _missing(report)),
@@ -108,7 +110,8 @@ def _section(title: str, content: Iterable[Markup]) -> Markup:
 
 def _title_of(model: RidgeModel | None) -> str:
     known = None if model is None or model.targets is None else model.targets.known
-    return f"Ridge regression of {', '.join(known)}" if known else "Ridge regression"
+    title = getattr(model, "title", "Ridge regression")
+    return f"{title} of {', '.join(known)}" if known else title
 
 
 # ---- headline -----------------------------------------------------------------------
@@ -148,7 +151,7 @@ def _key_numbers(
     yield "Features", f"{report.n_features:,}"
     if model is None:
         return
-    yield "R² (these rows)", _number(model.r2_, 4)
+    yield _explained(model)
     effects = report.comparison.effects
     if model.r2_ is not None and effects is not None and len(effects.y_sd) == 1:
         error = effects.y_sd[0] * max(1.0 - model.r2_, 0.0) ** 0.5
@@ -162,7 +165,22 @@ def _key_numbers(
         yield "epsilon", f"{report.privacy.epsilon:g}"
 
 
+def _explained(model: RidgeModel) -> tuple[str, str]:
+    """Return the part of the variance, or of the deviance, that is explained."""
+    if not is_family(model):
+        return "R² (these rows)", _number(model.r2_, 4)
+    d2 = float(getattr(model, "d2_", math.nan))
+    known = None if math.isnan(d2) else d2  # not with an offset
+    return "D² (deviance explained)", _number(known, 4)
+
+
 # ---- coefficients -------------------------------------------------------------------
+
+
+def _standard_errors(model: RidgeModel | None, report: FitReport) -> Iterable[Markup]:
+    if is_family(model):
+        return family_tables(model)
+    return standard_error_tables(report.standard_errors)
 
 
 def _coefficients(
@@ -171,16 +189,14 @@ def _coefficients(
     if model is None:
         return
     coef = np.atleast_2d(model.coef_)
-    known = None if model.targets is None else model.targets.known
     for k in range(min(len(coef), _TARGETS)):
-        of = ""
-        if len(coef) > 1:
-            of = f" of {known[k] if known else f'target {k}'}"
+        of = f" of {target_label(model, k)}" if len(coef) > 1 else ""
         tables = tag("div", *_coefficient_tables(model, report, k, of))
         figure = panels.get(coefficients_key(k), Markup())
         yield tag("div", tables, figure, class_="pair")
     if len(coef) > _TARGETS:
-        more = f"And {len(coef) - _TARGETS} more targets: see model.json."
+        what = "classes" if hasattr(model, "labels") else "targets"
+        more = f"And {len(coef) - _TARGETS} more {what}: see model.json."
         yield tag("p", more, class_="muted")
 
 

@@ -61,6 +61,9 @@ def write_run(folder: str | os.PathLike[str], run: Any, **about: str) -> Path:
     if report is None:
         raise FedRidgeError("the fit has not ended: there is nothing to write yet.")
     report.about |= about
+    # All of it before the first file: a folder is written as a whole, or not at all.
+    shown = drawings(model, report)
+    html = report_page(model, report, figures=shown)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     for name in ("report.html", "model.json"):
@@ -75,11 +78,10 @@ def write_run(folder: str | os.PathLike[str], run: Any, **about: str) -> Path:
     _write(target / "summary.txt", f"{summary}{report}\n")
     _write(target / "sites.csv", sites_csv(report.sites, report.name_of))
     _write_coefficients(target / "coefficients.csv", run)
-    shown = drawings(model, report)
     for drawing in shown:
         drawing.save(target / "figures" / f"{drawing.key}.png")
     page = target / "report.html"
-    _write(page, report_page(model, report, figures=shown))
+    _write(page, html)
     return page
 
 
@@ -96,6 +98,16 @@ def fit_summary(run: Any) -> str:
     try:
         return model.summary(run.inference_)
     except (AttributeError, FedRidgeError):  # private, several rounds, too few rows
+        return model.summary()
+
+
+def saved_summary(model: RidgeModel, folder: Path) -> str:
+    """Return the summary of a model, with the standard errors in a report beside it."""
+    if model.map_fingerprint is not None:
+        return model.summary()
+    try:
+        return model.summary(FitReport.load(folder / "report.json").inference)
+    except (OSError, FedRidgeError):  # there is no report, or one of another fit
         return model.summary()
 
 

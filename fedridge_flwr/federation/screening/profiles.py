@@ -50,8 +50,9 @@ _AT_ONCE = 32
 _SHOWN = 3
 _HEAVY = "it weighs {:.2g} times as much as usual"
 _FAR = "the mean of its {} is {:.2g} typical deviations from the usual one"
-_CONSTANT = "its {} is constant, and varies at {:.0f} others"
+_CONSTANT = "its {} is {value}, and varies at {:.0f} others"
 _UNITS = "the mean of its {} is {:.2g} times the usual one: are the units the same?"
+_CODES = (0.0, -1.0, -9.0, -99.0, -999.0, 9.0, 99.0, 999.0)
 _EXPECTED = 20.0
 _AGREE = float(np.log(2.0))
 _THOUSAND = (float(np.log(500.0)), float(np.log(2000.0)))
@@ -119,7 +120,7 @@ def by_scale(
     --------
     >>> each = {str(k): Profile(9.0, np.ones(1), np.ones(1), 1) for k in range(4)}
     >>> by_scale(each | {"4": Profile(9.0, np.zeros(1), np.full(1, 1e9), 1)}, ["age"])
-    {'4': "the spread of its column 0 ('age') is 1e+09 times the usual one"}
+    {'4': "the spread of its column 'age' is 1e+09 times the usual one"}
     """
     profiles = _comparable(profiles)
     weights = np.array([profile.weight for profile in profiles.values()])
@@ -151,7 +152,7 @@ def remarks(
     >>> each = {str(k): Profile(90.0, np.ones(2), np.ones(2), 1) for k in range(4)}
     >>> each["4"] = Profile(90.0, np.zeros(2), np.array([0.0, 1.0]), 1)
     >>> remarks(each, ["age"])
-    {'4': "its column 0 ('age') is constant, and varies at 4 others"}
+    {'4': "its column 'age' is 0 in all rows (missing?), and varies at 4 others"}
     """
     # Where nothing varies there is a single row, which cannot be judged.
     profiles = {c: p for c, p in _comparable(profiles).items() if p.deviations.any()}
@@ -167,7 +168,19 @@ def remarks(
         others = np.broadcast_to((spreads > 0).sum(axis=0), spreads.shape)
         _collect(found, start, _CONSTANT, others, constant)
         _collect(found, start, _UNITS, ratios, units)
-    return {clients[k]: "; ".join(_in_words(found[k], label)) for k in sorted(found)}
+    return {
+        clients[k]: "; ".join(_in_words(found[k], label, profiles[clients[k]].means))
+        for k in sorted(found)
+    }
+
+
+def _value_text(means: Array | None, column: int) -> str:
+    """Return what a constant column is, where its mean is known."""
+    if means is None:
+        return "constant"
+    value = float(means[column])
+    doubt = " (missing?)" if value in _CODES else ""
+    return f"{value + 0.0:.4g} in all rows{doubt}"
 
 
 def _constant_here(spreads: Array, means: Array | None, weights: Array) -> Any:
@@ -212,19 +225,25 @@ def _labels(
     def label(column: int) -> str:
         if column >= n_features:
             return f"target {column - n_features}"
-        return column_labels([column], known)
+        # People know a column by its name; its place among the coded ones says little.
+        return f"column {known[column]!r}" if known else column_labels([column])
 
     return label
 
 
 def _in_words(
-    seen: Mapping[str, list[tuple[int, float]]], label: Callable[[int], str]
+    seen: Mapping[str, list[tuple[int, float]]],
+    label: Callable[[int], str],
+    means: Array | None = None,
 ) -> list[str]:
     """Return what was seen of one client, the most striking columns first."""
     told = []
     for words in (_FAR, _WIDE, _CONSTANT, _UNITS):
         columns = sorted(seen.get(words, []), key=lambda c: -c[1])
-        told += [words.format(label(j), score) for j, score in columns[:_SHOWN]]
+        told += [
+            words.format(label(j), score, value=_value_text(means, j))
+            for j, score in columns[:_SHOWN]
+        ]
         if len(columns) > _SHOWN:
             more = counted(len(columns) - _SHOWN, "more column")
             told[-1] += f" (and so for {more})"

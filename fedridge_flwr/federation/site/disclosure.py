@@ -286,6 +286,7 @@ no rule 'min_row'.
             return cls(**rules)
         except (OSError, ValueError, RecursionError) as error:
             why = getattr(error, "strerror", None) or str(error)
+            why = why.replace("override=True", "override = true")  # as TOML has it
             raise PolicyError(f"the site policy {file} cannot be used: {why}") from None
 
     # ---- rules ------------------------------------------------------------------

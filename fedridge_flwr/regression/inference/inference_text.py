@@ -99,6 +99,8 @@ def goodness_lines(inference: Inference) -> list[str]:
             ("log-likelihood", "AIC, BIC"),
         )
     ]
+    if math.isnan(inference.f):
+        del told[1]
     return [", ".join(each) for each in told if each]
 
 
@@ -114,7 +116,7 @@ def _facts(inference: Inference) -> list[tuple[str, str]]:
         ("sites", str(inference.n_sites)),
         (f"F({first:g}, {second:g})", number(inference.f) or "not defined"),
         ("df (residual)", f"{inference.df:.4g} ({inference.df_residual:.4g})"),
-        ("p of F", p_text(inference.f_p)),
+        ("p of F", p_text(inference.f_p) or "not defined"),
         ("residual error", number(inference.sigma)),
         ("log-likelihood", number(inference.log_likelihood)),
         ("alpha", number(inference.alpha)),

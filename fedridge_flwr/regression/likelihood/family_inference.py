@@ -13,7 +13,8 @@ from ..._types import Array
 from ...statistics.sufficient import SufficientStatistics
 from ..printed_table import number, p_text, plain
 
-_RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio"}
+RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio"}
+"""What the exponentials of coefficients are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +108,17 @@ class FamilyInference:
         return np.exp(np.column_stack([self.coefficients, self.ci(level)]))
 
     def tidy(self, level: float = 0.95) -> Any:
-        """Return a pandas frame with one row per coefficient, in the names of broom."""
+        """Return a pandas frame with one row per coefficient, in the names of broom.
+
+        "conf.low" and "conf.high" are of the coefficient, "odds.ratio.low" and
+        "odds.ratio.high" (for counts "rate.ratio.low" and "rate.ratio.high") of the
+        ratio.
+        """
         import pandas as pd
 
         low, high = self.ci(level).T
+        name = RATIOS[self.family].replace(" ", ".")
+        names = [name, f"{name}.low", f"{name}.high"]
         return pd.DataFrame(
             {
                 "term": self.terms,
@@ -120,14 +128,14 @@ class FamilyInference:
                 "p.value": self.p,
                 "conf.low": low,
                 "conf.high": high,
-                _RATIOS[self.family].replace(" ", "."): np.exp(self.coefficients),
+                **dict(zip(names, self.ratios(level).T, strict=True)),
             }
         )
 
     def summary(self, level: float = 0.95) -> str:
         """Return a table of text: coefficients, tests, ratios and their intervals."""
         tail = (1.0 - level) / 2.0
-        heads = ["", "coef", "std err", "z", "P>|z|", _RATIOS[self.family]]
+        heads = ["", "coef", "std err", "z", "P>|z|", RATIOS[self.family]]
         heads += [f"[{tail:.4g}", f"{1.0 - tail:.4g}]"]
         rows = []
         for k, (term, ratio) in enumerate(

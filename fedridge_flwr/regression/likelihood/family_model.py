@@ -249,6 +249,11 @@ class FamilyModel(RidgeModel):
     # ---- look -----------------------------------------------------------------
 
     @property
+    def title(self) -> str:
+        """Kind of the model, "Logistic regression" or "Poisson regression"."""
+        return _TITLES[self.family]
+
+    @property
     def terms(self) -> list[str]:
         """Names of the coefficients, the intercept first if there is one."""
         return [
@@ -299,7 +304,7 @@ class FamilyModel(RidgeModel):
         if self.labels:
             shown = ", ".join(map(str, self.classes_[:10].tolist()))
             facts["classes"] = shown + (", ..." if len(self.labels) > 10 else "")
-        lines = [_TITLES[self.family]]
+        lines = [self.title]
         lines += [f"  {name:<10}  {value}" for name, value in facts.items()]
         if self.covariance_ is not None and self.coef_.ndim == 1:
             table = self.inference().summary()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     pass
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SiteInfluence:
     """What every site does to the model, and how well the model fits it.
 
@@ -56,6 +56,15 @@ class SiteInfluence:
     change: NamedMatrix
     fit: NamedMatrix
     left_out: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        lines = ["How the model fits each site", str(self.fit), ""]
+        lines += ["Coefficients of all rows less those without the site"]
+        lines.append(str(self.change))
+        lines += [
+            f"no model without {site}: {why}" for site, why in self.left_out.items()
+        ]
+        return "\n".join(lines)
 
 
 def site_influence(

@@ -16,14 +16,16 @@ from ..alpha.leave_client_out import total_of
 from ..inference.hypothesis_tests import HypothesisTest
 from ..inference.infer import inference_of
 from ..inference.inference_result import Inference
+from ..inference.inference_text import coefficient_cells
 from ..least_squares import LeastSquares, least_squares
+from ..printed_table import number, plain
 from .site_parts import Parts, named_parts, one_target
 
 if TYPE_CHECKING:
     pass
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FixedSiteEffects:
     """Regression with one intercept for every site.
 
@@ -60,6 +62,23 @@ class FixedSiteEffects:
     se: dict[str, float]
     equal: HypothesisTest
     r2_within: float
+
+    def __repr__(self) -> str:
+        sites = [
+            [site, number(effect), number(self.se[site])]
+            for site, effect in self.effects.items()
+        ]
+        found = self.inference
+        lines = [
+            f"Intercept for each of {len(sites)} sites, target {found.targets[0]}, "
+            f"{found.n_rows} rows",
+            f"R² within sites {number(self.r2_within)}, {self.equal}",
+            "",
+            plain(*coefficient_cells(found)),
+            "",
+            plain(["site", "intercept", "std err"], sites),
+        ]
+        return "\n".join(lines)
 
 
 def fixed_site_effects(

@@ -17,6 +17,7 @@ from ..inference.infer import infer, inference_of
 from ..inference.inference_result import Inference
 from ..inference.named_matrix import NamedMatrix
 from ..least_squares import LeastSquares, least_squares
+from ..printed_table import number, p_text, plain
 from ..questions import scales_of, select_columns
 from .site_parts import Parts, named_parts, one_target
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SiteEstimates:
     """Coefficients of every site beside those of all rows, and how much they differ.
 
@@ -77,6 +78,22 @@ class SiteEstimates:
     equal: HypothesisTest
     left_out: dict[str, str]
     level: float = 0.95
+
+    def __repr__(self) -> str:
+        rows = [
+            [name, *map(number, values)]
+            for name, values in (
+                *zip(self.estimates.rows, self.estimates.values, strict=True),
+                ("all rows", self.pooled.coefficients),
+                ("I²", [self.i2[term] for term in self.estimates.columns]),
+            )
+        ]
+        rows.append(["p of Q", *(p_text(p) for p in self.q_p.values())])
+        head = f"Least squares at {len(self.estimates.rows)} sites, target "
+        lines = [f"{head}{self.pooled.targets[0]}", str(self.equal), ""]
+        lines.append(plain(["", *self.estimates.columns], rows))
+        lines += [f"left out: {site}: {why}" for site, why in self.left_out.items()]
+        return "\n".join(lines)
 
     def plot(self, term: str) -> Figure:
         """Return a forest plot of one coefficient, site by site.

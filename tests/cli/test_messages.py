@@ -1,0 +1,143 @@
+"""What the `fedridge` command says where a fit is not what a person expects."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_cli import run
+
+FORMULA = "bp ~ age + dose"
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for name, n in {"north": 60, "south": 50, "west": 40, "east": 20}.items():
+        frame = pd.DataFrame(
+            {"age": rng.integers(20, 90, n), "dose": rng.normal(size=n)}
+        )
+        frame["bp"] = 100 + frame["age"] + rng.normal(size=n)
+        frame["stage"] = np.arange(n) % 5
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+def policy(folder: Path, text: str) -> Path:
+    (folder / "policy.toml").write_text(text, "utf-8")
+    return folder / "policy.toml"
+
+
+def test_a_strict_fit_without_a_model_says_so(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    rules = policy(tmp_path, "min_rows = 30")
+    asked = ("fit", sites, "-f", FORMULA, "--policy", rules)
+    code, out, err = run(capsys, *asked)
+    assert code == 2
+    assert out == ""
+    assert "MODEL OF" not in err
+    assert (
+        "No model: 1 of 4 sites cannot take part (client east: declined by site "
+        "policy). `--no-strict` fits the other 3."
+    ) in err
+    assert "(a server is not told):\n  east: min_rows=30, but there are 20." in err
+
+
+def test_rules_are_printed_and_not_in_the_files(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    rules, folder = policy(tmp_path, "min_rows = 30"), tmp_path / "run"
+    asked = ("fit", sites, "-f", FORMULA, "--policy", rules, "--no-strict")
+    code, out, _ = run(capsys, *asked, "-o", folder)
+    assert code == 0
+    assert "MODEL OF 3 OF 4 CLIENTS" in out
+    assert "  east: min_rows=30, but there are 20." in out
+    for file in folder.glob("*.*"):
+        assert "min_rows=30" not in file.read_text("utf-8")
+
+
+def test_if_all_decline_the_rule_is_told(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    rules = policy(tmp_path, "preset = 5")
+    asked = ("fit", sites, "-f", "stage ~ age", "--policy", rules)
+    code, _, err = run(capsys, *asked, "--family", "poisson")
+    assert code == 2
+    assert 'north: "families" is not among the allowed requests.' in err
+
+
+@pytest.mark.parametrize("formula", ["bp > 100 ~ age", "bp ~ age + (dose<1)"])
+def test_comparisons_are_named(formula: str, sites: Path, capsys: Capsys) -> None:
+    _, _, err = run(capsys, "fit", sites, "-f", formula)
+    assert "Comparisons are not supported: make a column of 0 and 1" in err
+
+
+def test_a_weak_policy_file_is_told_in_toml(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    rules = policy(tmp_path, "preset = 5\nmin_rows = 2")
+    _, _, err = run(capsys, "fit", sites, "-f", FORMULA, "--policy", rules)
+    assert "leave it out, or add override = true." in err
+
+
+def test_few_sites_are_told_once_and_f_is_left_out(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    asked = ("-f", "bp ~ age + dose + C(stage)", "--standard-errors", "CR1")
+    code, out, err = run(
+        capsys, "fit", sites, *asked, "--alpha", "0", "-o", tmp_path / "run"
+    )
+    assert code == 0
+    assert err.count("cluster-robust standard errors of 4 sites") == 1
+    assert err.startswith("fedridge: warning: ")
+    assert ".py" not in err
+    assert "use_t" not in err
+    assert "p of F" not in out
+    assert "F(" not in out
+
+
+def test_show_has_the_standard_errors_of_the_fit(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    folder = tmp_path / "run"
+    _, out, _ = run(capsys, "fit", sites, "-f", FORMULA, "--alpha", "0", "-o", folder)
+    table = re.search(r"  bp \(standard errors.*?\n\n", out, re.DOTALL)
+    assert table is not None
+    for path in (folder, folder / "model.json"):
+        code, shown, _ = run(capsys, "show", path)
+        assert code == 0
+        assert table[0] in shown
+    (folder / "report.json").write_text("{}", "utf-8")
+    code, shown, _ = run(capsys, "show", folder)
+    assert code == 0
+    assert "standard errors" not in shown
+
+
+def test_several_values_of_a_yes_or_no_are_told(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    asked = ("-f", "stage ~ age + dose", "--family", "binomial")
+    code, out, _ = run(capsys, "fit", sites, *asked, "-o", tmp_path / "run")
+    assert code == 0
+    assert "stage has 5 values: one class against the rest is fitted." in out
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_check_takes_the_family(sites: Path, tmp_path: Path, capsys: Capsys) -> None:
+    rules = policy(tmp_path, "preset = 5")
+    asked = ("check", sites / "north.csv", "-f", "stage ~ age", "--policy", rules)
+    assert run(capsys, *asked)[0] == 0
+    code, out, _ = run(capsys, *asked, "--family", "poisson")
+    assert code == 1
+    assert "Nothing would be sent" in out
+    assert "the server would receive" not in out
+    code, out, _ = run(capsys, *asked, "--standard-errors", "HC3")
+    assert code == 1
+    assert "DECLINE to send residuals" in out
