@@ -229,13 +229,12 @@ def test_sites_mark_every_round_on_their_disk(tmp_path: Path) -> None:
     def app(message: Message, context: Any) -> Message:
         folder = tmp_path / str(context.node_config["partition-id"])
         folder.mkdir(exist_ok=True)
-        policy = SitePolicy(
-            require_privacy=True, require_secure_sums=True, min_sites=3, state=folder
-        )
+        rules = {"require_privacy": True, "require_secure_sums": True, "min_sites": 3}
+        policy = SitePolicy(**rules, max_epsilon=5.0, state=folder)
         return ridge_client_app(load_data, site_policy=policy)(message, context)
 
     run(app)  # type: ignore[arg-type]
-    marks = [path.name for path in (tmp_path / "0").iterdir()]
+    marks = [path.name for path in (tmp_path / "0").glob("secure-*")]
     # Each of five steps in each round: for the sum, the run and the fit.
     assert len(marks) == 3 * SECURE_ROUNDS * ROUNDS
     assert sum("-round-3-" in name for name in marks) == 2 * SECURE_ROUNDS
