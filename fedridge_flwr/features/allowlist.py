@@ -76,7 +76,7 @@ n_components=100 gamma=scale seed=1.
     if asked is None or allowed is None:
         return
     if not any(_same(each, asked) for each in allowed):
-        known = ", ".join(map(_spelling, allowed)) or "none"
+        known = ", ".join(_beside(each, asked) for each in allowed) or "none"
         raise ProtocolError(
             "the server asks for a feature map that this client does not allow: "
             f"{_spelling(asked)}. It allows: {known}."
@@ -94,6 +94,20 @@ def _spelling(feature_map: FeatureMap) -> str:
         )
         for each in _parts(feature_map)
     )
+
+
+def _beside(allowed: FeatureMap, asked: FeatureMap) -> str:
+    """Spell an allowed map; if that does not tell the two apart, say what does."""
+    spelling = _spelling(allowed)
+    if spelling != _spelling(asked):
+        return spelling
+    differing = [
+        field.name
+        for mine, theirs in zip(_parts(allowed), _parts(asked), strict=True)
+        for field in fields(mine)
+        if getattr(mine, field.name) != getattr(theirs, field.name)
+    ]
+    return f"{spelling} with other {' and '.join(dict.fromkeys(differing))}"
 
 
 def _same(allowed: FeatureMap, asked: FeatureMap) -> bool:

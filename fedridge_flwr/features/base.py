@@ -64,14 +64,26 @@ class FeatureMap(ABC):
 
     kind: ClassVar[str]
     number: ClassVar[int]
+    """Number of the kind in the seeds of random numbers; never reused."""
     spelled: ClassVar[tuple[str, ...]] = ()
     """Parameters that may be given in text; the first one without its name."""
     unresolved: ClassVar[str] = ""
     """What to do about a rule that needs data, at the start of the error."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Make the kind known to `from_json` and `from_text`."""
+        """Make the kind known to `from_json` and `from_text`; it must be a new one."""
         super().__init_subclass__(**options)
+        for other in KINDS.values():
+            again = (other.__module__, other.__qualname__)
+            if again == (cls.__module__, cls.__qualname__):
+                continue  # the same class, from a module that is loaded again
+            for name in ("kind", "number"):
+                value = getattr(cls, name)
+                if value == getattr(other, name):
+                    raise FedRidgeError(
+                        f"{cls.__name__} has the {name} {value!r} of "
+                        f"{other.__name__}: give it one of its own."
+                    )
         KINDS[cls.kind] = cls
 
     # ---- use ------------------------------------------------------------------

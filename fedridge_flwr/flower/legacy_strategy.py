@@ -164,7 +164,7 @@ screen, unnamed, strict, formula, ledger
     ...     return X, X @ [1.0, 2.0, 3.0] + k
     >>> def client_fn(context: Context):
     ...     X, y = rows_of(context.node_config["partition-id"])
-    ...     return RidgeClient(X, y).to_client()
+    ...     return RidgeClient(X, y, context=context).to_client()
     >>> models = []
     >>> def server_fn(context: Context) -> ServerAppComponents:
     ...     strategy = LegacyFedRidge(

@@ -82,8 +82,10 @@ class RidgeClient(NumPyClient):
 
     Examples
     --------
-    In an app, ``client_fn`` returns ``RidgeClient(X, y).to_client()``; `LegacyFedRidge`
-    has the whole path, server and simulation included. What such a client sends:
+    In an app, ``client_fn`` returns
+    ``RidgeClient(X, y, context=context).to_client()``, so that reports have its name.
+    `LegacyFedRidge` has the whole path, server and simulation included. What such a
+    client sends:
 
     >>> from fedridge_flwr import RidgeClient
     >>> client = RidgeClient([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])

@@ -32,7 +32,8 @@ from fedridge_flwr import (
     StatisticsError,
 )
 from fedridge_flwr.data.rows import check_rows
-from fedridge_flwr.features import ColumnMoments, Composition, map_rows
+from fedridge_flwr.features import ColumnMoments, Composition, check_allowed, map_rows
+from fedridge_flwr.features.parsing import KINDS
 
 D = 4
 SCALER = Standardize(means=[1.0, -2.0, 0.0, 3.5], scales=[1.0, 0.5, 2.0, 10.0])
@@ -623,6 +624,43 @@ def test_moments_behind_a_projection_are_not_known():
     late = GaussianProjection(2) | RandomFourierFeatures(5, "scale")
     with pytest.raises(FedRidgeError, match="after projection are not known"):
         late.resolve(columns_of(some_rows()))
+
+
+# ---- kinds, and what a client allows -------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["kind", "number"])
+def test_a_kind_and_a_number_belong_to_one_class(name):
+    known = dict(KINDS)
+    taken = getattr(PolynomialMap, name)
+    own = {"kind": "mine", "number": 99, name: taken}
+    with pytest.raises(FedRidgeError, match=f"Mine has the {name} .* PolynomialMap"):
+        type("Mine", (FeatureMap,), own)
+    with pytest.raises(FedRidgeError, match="Heir has the kind 'polynomial'"):
+        type("Heir", (PolynomialMap,), {})
+    assert known == KINDS
+
+
+def test_a_module_with_a_kind_can_be_loaded_again():
+    known = dict(KINDS)
+    own = {"kind": "mine", "number": 99}
+    try:
+        first, second = (type("Mine", (FeatureMap,), own) for _ in range(2))
+        assert KINDS["mine"] is second is not first
+    finally:
+        KINDS.clear()
+        KINDS.update(known)
+
+
+def test_a_refusal_says_in_what_maps_of_the_same_spelling_differ():
+    other = Standardize(means=SCALER.means, scales=[1.0, 0.5, 2.0, 11.0])
+    with pytest.raises(
+        ProtocolError, match=r"allows: standardize with other scales\.$"
+    ):
+        check_allowed(other, (SCALER,))
+    poly = PolynomialMap(2)
+    with pytest.raises(ProtocolError, match="interaction_only=False with other scales"):
+        check_allowed(other | poly, (poly, SCALER | poly))
 
 
 # ---- moments of columns -------------------------------------------------------------

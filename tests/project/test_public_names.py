@@ -70,7 +70,7 @@ def section(name: str, title: str) -> str:
 @pytest.mark.parametrize("module", MODULES)
 def test_names_are_sorted_and_can_be_imported(module: str) -> None:
     names = import_module(module).__all__
-    assert names == sorted(names)
+    assert names == sorted(names), f"sort __all__ of {module}"
     exec(f"from {module} import *", {})
 
 

@@ -151,6 +151,7 @@ def test_the_federation_of_the_deployments_readme_runs(
 # tried: a file, or a make target.
 COMMANDS = {
     r"flwr run \. --stream ": "tests/app/test_app.py",
+    r"flwr run \. ridge --stream ": "tests/deployment/test_tables_deployment.py",
     r"flwr run simulations --stream ": "tests/experiments/test_simulations.py",
     r"flwr run examples/\w+/\w+ --stream ": "tests/project/test_examples.py",
     r"diff -u -r examples/\w+/before examples/\w+/after": (
@@ -161,7 +162,7 @@ COMMANDS = {
     ),
     r"fedridge (fit|check|predict|show|report) ": "tests/cli/test_cli.py",
     r"python -m fedridge_simulations ": "make experiments",
-    r"flower-supernode --superlink \S+ --node-config ": (
+    r"flower-supernode --superlink \S+ .*--node-config ": (
         "tests/deployment/test_site_policy.py"
     ),
     r"PYTHONPATH=benchmarks \S*python -m fedridge_benchmarks ": "make bench",
@@ -170,6 +171,8 @@ COMMANDS = {
 POLICY = "docs/how-to/site-policy.md"
 TABLES = "docs/how-to/tables.md"
 SECURE = "docs/how-to/secure-sums.md"
+OFFICER = "docs/how-to/data-protection-officer.md"
+FAMILIES = "docs/how-to/yes-no-and-counts.md"
 TYPED_OUT = {
     "docs/how-to/deployment.md": "tests/deployment/test_docs.py",
     "docs/how-to/federation-of-federations.md": "tests/deployment/test_regions.py",
@@ -245,6 +248,13 @@ def test_every_policy_in_the_documents_is_one(tmp_path: Path) -> None:
     policy = SitePolicy.load(tmp_path / "policy.toml")
     assert policy.require_secure_sums
     assert policy.roster == tmp_path / "roster.pem"
+    (signed,) = blocks(ROOT / OFFICER, "toml")
+    (tmp_path / "policy.toml").write_text(signed, encoding="utf-8")
+    policy = SitePolicy.load(tmp_path / "policy.toml")
+    assert (policy.min_rows, policy.min_row_difference) == (11, 11)
+    (families,) = blocks(ROOT / FAMILIES, "toml")
+    (tmp_path / "policy.toml").write_text(families, encoding="utf-8")
+    assert "families" in SitePolicy.load(tmp_path / "policy.toml").requests
 
 
 def test_every_option_file_in_the_documents_is_one(tmp_path: Path) -> None:
@@ -257,7 +267,7 @@ def test_no_snippet_is_of_a_kind_that_nobody_runs() -> None:
     known = {"python", "text", "console", "bash", "", "diff"}
     for page in PAGES:
         kinds = {kind for kind, _ in FENCE.findall(by_hand(page))}
-        if name_of(page) in (FIRST_APP, POLICY, TABLES, SECURE):
+        if name_of(page) in (FIRST_APP, POLICY, TABLES, SECURE, OFFICER, FAMILIES):
             kinds -= {"toml"}
         assert kinds <= known, name_of(page)
         if "bash" in kinds:

@@ -14,7 +14,7 @@ def client_fn(context: Context) -> Client:
     partition_id = int(context.node_config["partition-id"])
     num_partitions = int(context.node_config["num-partitions"])
     X, y = load_data(partition_id, num_partitions)
-    return RidgeClient(X, y).to_client()
+    return RidgeClient(X, y, context=context).to_client()
 
 
 app = ClientApp(client_fn=client_fn)
