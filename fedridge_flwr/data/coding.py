@@ -25,7 +25,7 @@ from .formula import TableFormula, import_formulaic
 from .formula_tree import FUNCTIONS
 from .table_errors import load_arrow
 from .table_profile import MOST_LEVELS, is_finite_number
-from .table_values import NotNumbersError, level_text, numbers
+from .table_values import NotNumbersError, level_text, numbers, parse_numbers
 
 MISSING_LEVEL = "(missing)"
 _LARGEST_JSON = 16 << 20
@@ -149,6 +149,7 @@ class Coding:
         *,
         with_target: bool = True,
         unknown_is_missing: bool = False,
+        quiet: bool = False,
     ) -> CodedRows:
         """Return the rows of a table, or of a part of it, as numbers.
 
@@ -160,6 +161,9 @@ class Coding:
             Whether targets and weights are read; new rows have none.
         unknown_is_missing : bool
             Whether a level that is not among those agreed on counts as missing.
+        quiet : bool
+            Whether what does not fit is missing, and its row dropped or not finite: in
+            a private release, an error would tell that a record is there.
 
         Raises
         ------
@@ -169,15 +173,16 @@ class Coding:
         formula = self.formula
         outcome = [*formula.targets, *filter(None, [formula.weights])]
         values: dict[str, NDArray[Any]] = {
-            c: self._column(table, c, unknown_is_missing) for c in self.columns
+            c: self._column(table, c, unknown_is_missing, quiet) for c in self.columns
         }
-        values |= {c: _read(numbers, table, c) for c in outcome if with_target}
+        read = _numbers_or_nan if quiet else numbers
+        values |= {c: _read(read, table, c) for c in outcome if with_target}
         blank = {column: _is_missing(found) for column, found in values.items()}
         n_rows = len(next(iter(blank.values())))
         filled = {c for c in self.columns if c in self.means}
         required = [blank[c] for c in values if c not in filled]
         kept = ~np.logical_or.reduce([*required, np.zeros(n_rows, dtype=bool)])
-        if formula.missing == "error" and not kept.all():
+        if formula.missing == "error" and not quiet and not kept.all():
             bad = [c for c in values if blank[c].any()]
             told = ", ".join(f"{int(blank[c].sum())} in {c!r}" for c in bad)
             raise DataError(
@@ -194,25 +199,25 @@ class Coding:
             present = int(kept.sum()) - gaps
             counts[f"missing({column})"] = {"yes": gaps, "no": present}
         frame = _frame(values, self.levels)
-        X = self._design(self._features, frame)[:, self._n_intercept :]
+        X = self._design(self._features, frame, quiet)[:, self._n_intercept :]
         if marks:
             X = np.column_stack([X, *(mark[kept].astype(np.float64) for mark in marks)])
         if not with_target:
             return CodedRows(X, None, None, kept, counts)
         weight = values[formula.weights] if formula.weights else None
-        Y = self._design(self._targets, frame)
+        Y = self._design(self._targets, frame, quiet)
         return CodedRows(X, Y, weight, kept, counts)
 
     def _column(
-        self, table: Mapping[str, Any], column: str, unknown_is_missing: bool
+        self, table: Mapping[str, Any], column: str, lenient: bool, quiet: bool
     ) -> NDArray[Any]:
         """Return numbers with NaN, or codes of levels with -1, where missing."""
         found: NDArray[Any]
         if column not in self.levels:
-            found = _read(numbers, table, column)
+            found = _read(_numbers_or_nan if quiet else numbers, table, column)
             return found
         found, known = _read(_codes, table, column, self.levels[column])
-        if not known.all() and not unknown_is_missing:
+        if not known.all() and not (lenient or quiet):
             first = _place(table, int(np.argmin(known)))
             raise DataError(
                 f"column {column!r} has {int((~known).sum())} value(s) that are not "
@@ -233,12 +238,12 @@ class Coding:
         cells, found = np.unique(place, return_counts=True)
         return dict(zip(map(str, cells.tolist()), found.tolist(), strict=True))
 
-    def _design(self, spec: Any, frame: Any) -> Array:
+    def _design(self, spec: Any, frame: Any, quiet: bool) -> Array:
         with np.errstate(all="ignore"):
             found = spec.get_model_matrix(frame, context=_context())
         values = np.asarray(found, dtype=np.float64)
         bad = np.flatnonzero(~np.isfinite(values).all(axis=0))
-        if bad.size:
+        if bad.size and not quiet:
             j, names = int(bad[0]), spec.column_names
             count = int((~np.isfinite(values[:, j])).sum())
             raise DataError(
@@ -446,6 +451,11 @@ def _read(convert: Any, table: Mapping[str, Any], column: str, *more: Any) -> An
 def _place(table: Any, row: int) -> str:
     """Return where a row is: the line of a file, where the table is one."""
     return str(table.place(row)) if hasattr(table, "place") else f"row {row + 1}"
+
+
+def _numbers_or_nan(array: Any) -> NDArray[np.float64]:
+    values, bad, _ = parse_numbers(array)
+    return np.where(bad, np.nan, values)
 
 
 def _codes(array: Any, levels: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -131,11 +131,14 @@ class LocalTable:
         profile = TableProfile(rows, complete, columns)
         return profile, RowOrigin(present, counts, self._identities)
 
-    def coded(self, coding: Coding) -> RawRows:
-        """Return X, y, weights and the origin of the rows, coded as agreed."""
+    def coded(self, coding: Coding, *, quiet: bool = False) -> RawRows:
+        """Return X, y, weights and the origin of the rows, coded as agreed.
+
+        If `quiet`, no error tells of entries that do not fit, as `Coding.code` says.
+        """
         spool, counts = Spool(), defaultdict[str, Counter[str]](Counter)
         for part in self.parts(coding.raw_columns):
-            rows = coding.code(part)
+            rows = coding.code(part, quiet=quiet)
             spool.add(np.column_stack([p for p in rows[:3] if p is not None]))
             for column, found in rows.level_counts.items():
                 counts[column].update(found)
@@ -234,7 +237,7 @@ def _arrow_table(data: Any) -> Any:
     pa = load_arrow()
     try:
         return pa.table(data)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         if not hasattr(data, "assign"):
             raise DataError("the table has a column of several types.") from None
     mixed = [c for c in data.columns if data[c].dtype == object]

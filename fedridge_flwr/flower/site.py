@@ -209,7 +209,8 @@ class AppSite:
             return rows()
         place = (self.token, context.run_id, context.node_id, own is self.load_data)
         # Sites that have gone may change the coding within a fit.
-        return cached_rows(place, (fit, request.coding), rows)
+        private = getattr(request, "release", None) is not None
+        return cached_rows(place, (fit, request.coding, private), rows)
 
     def _respond_since(self, context: Context, request: Any, guards: Guards) -> Any:
         from .new_rows import answer_since

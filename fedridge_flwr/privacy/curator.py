@@ -4,9 +4,10 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,13 +161,25 @@ class Curator:
         """Check the question, and enter the release before any noise is drawn."""
         privacy, question = request.privacy, request.question
         check_question(rows, privacy, intercept=request.intercept, question=question)
-        own = [(each, f"site policy {k}") for k, (_, each) in enumerate(self.site)]
-        for ledger, name in [*own, (self.ledger, self.name)]:
-            if ledger is not None:
-                release, server_round = request.release, question.server_round
-                ledger.charge(name, release, privacy, server_round)
+        for ledger, name in self._accounts():
+            # By its settings too: under the same name, in another run, others would
+            # have other shares of the budget, and cost more than was entered.
+            ledger.charge(name, request.fit, privacy, question.server_round)
         self.past[request.fit] = _mus(privacy)
         return ClippingCounts()
+
+    def _accounts(self) -> Iterator[tuple[PrivacyLedger, str]]:
+        """Yield every ledger once, with the name in it, whoever else has a policy."""
+        files: dict[Path, PrivacyLedger] = {}
+        for _, ledger in self.site:
+            if ledger is not None:
+                known = files.get(ledger.path, ledger)
+                epsilon = min(known.max_epsilon, ledger.max_epsilon)
+                delta = min(known.max_delta, ledger.max_delta)
+                files[ledger.path] = PrivacyLedger(ledger.path, epsilon, delta)
+        yield from ((ledger, "site policy") for ledger in files.values())
+        if self.ledger is not None:
+            yield self.ledger, self.name
 
     def refuse_exact(self) -> None:
         """Raise the reason to decline exact answers, if there is one."""

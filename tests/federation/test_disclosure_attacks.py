@@ -35,9 +35,16 @@ from fedridge_flwr.data.local_table import RowOrigin
 from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.requests import (
     AskEvaluation,
+    AskRelease,
     AskResiduals,
     AskStatistics,
 )
+from fedridge_flwr.flower.protocol.request_records import (
+    request_content,
+    request_parts,
+)
+from fedridge_flwr.privacy.curator import ReleaseRequest
+from fedridge_flwr.privacy.release import ReleaseQuestion
 from fedridge_flwr.regression import ResidualMoments
 from fedridge_flwr.regression.inference.residual_moments import ResidualProbe
 
@@ -408,6 +415,59 @@ def test_many_runs_share_the_budget_of_the_site(api, tmp_path) -> None:
     # Without a place to remember it, the budget is that of each run.
     app = private_app(rows, SitePolicy(max_epsilon=1.2), api)
     assert all(released(app, asked) is not None for _ in range(2))
+
+
+def ask_for_round(
+    app: ClientApp, run: int, privacy: DifferentialPrivacy, **asked: Any
+) -> bool:
+    """Return whether a site answers one round of a fit, in a run of its own."""
+    context = node_context(0, 1)
+    context.run_id = run
+    context.node_config.update(asked.pop("node_config", {}))
+    question = ReleaseQuestion(asked.get("server_round", 1), clip=1.0)
+    release = ReleaseRequest(asked["name"], privacy, True, question)
+    content = request_content(*request_parts(AskRelease(release)), form="message")
+    message = Message(content, message_type="train", dst_node_id=context.node_id)
+    return "error" not in app(message, context).content["config"]
+
+
+def test_a_policy_in_the_app_does_not_give_the_site_a_new_budget(tmp_path) -> None:
+    file, rows = tmp_path / "policy.toml", (np.column_stack([AGE, BMI]), STAY)
+    file.write_text('max_epsilon = 1.0\nstate = "."\n')
+    asked = DifferentialPrivacy(1.0, 1e-5, **BOUNDS)
+    larger = (
+        SitePolicy(max_epsilon=9.0),
+        SitePolicy(max_epsilon=9.0, max_delta=1e-4, state=tmp_path),
+    )
+    answered = [
+        ask_for_round(
+            ridge_client_app(lambda context: rows, site_policy=own),
+            run,
+            asked,
+            name=f"{run:032x}",
+            node_config={"policy": str(file)},
+        )
+        for run, own in enumerate((larger[1], None, *larger))
+    ]
+    assert answered == [True, False, False, False]
+
+
+def test_other_settings_of_a_fit_in_another_run_are_another_fit(tmp_path) -> None:
+    """Of rounds by two rules, the shares of the budget add up to more than 1."""
+    rows = np.column_stack([AGE, BMI]), STAY
+    policy = SitePolicy(max_epsilon=0.9, state=tmp_path)
+    app = ridge_client_app(lambda context: rows, site_policy=policy)
+    old, new = (
+        DifferentialPrivacy(0.9, 1e-5, **BOUNDS, rounds=4, rules=rules)
+        for rules in (1, 2)
+    )
+    shares = [*old.shares(1).values(), *(3 * list(new.shares(2).values()))]
+    assert sum(shares) > 1.06
+    name = "0" * 32
+    assert ask_for_round(app, 1, old, name=name)
+    for server_round in (2, 3, 4):
+        assert not ask_for_round(app, 2, new, name=name, server_round=server_round)
+        assert ask_for_round(app, 3, old, name=name, server_round=server_round)
 
 
 def test_rules_of_privacy_are_checked_when_they_are_written() -> None:

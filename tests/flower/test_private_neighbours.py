@@ -15,14 +15,20 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from fakes import node_context
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_private_requests import answer, privacy, private_request
 
-from fedridge_flwr import FeatureMap, PrivacyPolicy, ridge_client_app
+from fedridge_flwr import FeatureMap, PrivacyPolicy, SitePolicy, ridge_client_app
+from fedridge_flwr.data.coding import Coding
+from fedridge_flwr.data.formula import TableFormula
 from fedridge_flwr.errors import ProtocolError
-from fedridge_flwr.federation.answering.respond import Guards, respond
-from fedridge_flwr.federation.requests import AskRelease
+from fedridge_flwr.federation.answering.respond import Guards, loaded_rows, respond
+from fedridge_flwr.federation.answering.secure_respond import SecureGuard
+from fedridge_flwr.federation.requests import AskKeys, AskRelease
+from fedridge_flwr.federation.site.request_names import REQUESTS
+from fedridge_flwr.flower.secure_memory import SecureMemory
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion
 
@@ -192,3 +198,51 @@ def test_a_feature_map_that_is_too_wide_is_declined():
     with pytest.raises(ProtocolError, match="at most 8192"):
         respond(request, lambda: (BASE, TARGETS, None), guards)
     assert not guards.curator.past
+
+
+# ---- tables -------------------------------------------------------------------------
+
+TABLE = {"y": TARGETS, "g": ["a", "b", "a", "b"], "x": [0.1, 0.2, 0.3, 0.4]}
+LEVELS = {"g": ("a", "b")}
+ODD = ["other", "", "1", None, np.nan, np.inf, 0.0, -1.0, 1e308, 2**70, True]
+ODD += [pd.NaT, datetime.date(2020, 1, 1), [1.0], Rude()]
+CODINGS = [
+    Coding(TableFormula("y ~ x + C(g)"), ("x", "g"), LEVELS),
+    Coding(TableFormula("y ~ C(g):x + log(x)"), ("g", "x"), LEVELS),
+    Coding(TableFormula("log(y) ~ x"), ("x",)),
+    Coding(TableFormula("y ~ x", missing="error"), ("x",)),
+    Coding(TableFormula("y ~ x", missing="mean"), ("x",), {}, {"x": 0.5}),
+]
+
+
+@pytest.mark.parametrize("coding", CODINGS, ids=lambda coding: coding.formula.text)
+@pytest.mark.parametrize("task", [AskRelease, AskKeys])
+@pytest.mark.parametrize("column", TABLE)
+def test_no_record_of_a_table_is_refused_by_a_coding_of_the_server(
+    coding: Coding, task: Any, column: str
+) -> None:
+    """A server that tells which levels there are would hear whether there are more."""
+    for cell in ODD:
+        table = pd.DataFrame(TABLE).astype(object)
+        table.at[1, column] = cell
+        assert asked_of_a_table(table, coding, secure=task is AskKeys).count == 1
+    rows = pd.DataFrame(TABLE)[:1].assign(**{column: "odd"})
+    assert asked_of_a_table(rows, coding, secure=task is AskKeys).count == 1
+
+
+def asked_of_a_table(table: pd.DataFrame, coding: Coding, *, secure: bool) -> Any:
+    asked = ReleaseRequest(
+        "0" * 32,
+        privacy(trust="secagg" if secure else "local"),
+        True,
+        ReleaseQuestion(),
+        secure,
+    )
+    request: Any = AskRelease(asked, coding=coding)
+    policies: Any = (SitePolicy(max_epsilon=1e9, requests=REQUESTS),)
+    guards = Guards(curator=Curator(), policies=policies)
+    if secure:
+        request = AskKeys(bytes(16), asked, coding=coding)
+        memory = SecureMemory(node_context(0, 1))
+        guards = Guards(curator=Curator(), secure=SecureGuard(memory))
+    return respond(request, lambda: loaded_rows(table, request, "it"), guards)

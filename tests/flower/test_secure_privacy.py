@@ -10,7 +10,7 @@ import pytest
 from fakes import InProcessGrid, fit, node_context
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from secure_grids import TASKS, lose, secure_grid
+from secure_grids import TASKS, apps_on_a_roster, lose, secure_grid
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -223,16 +223,24 @@ def test_how_many_may_collude_is_not_the_servers_word() -> None:
     assert len(found.report_.participants) == K
 
 
-def test_a_site_can_require_both() -> None:
-    needs = {"require_privacy": True, "max_epsilon": 5.0, "require_secure_sums": True}
-    policy = SitePolicy(**needs, min_sites=3)
-    app = ridge_client_app(load_data, site_policy=policy)
+NEEDS = {"require_privacy": True, "max_epsilon": 5.0, "require_secure_sums": True}
+
+
+def test_a_site_can_require_both(tmp_path: Path) -> None:
+    app = apps_on_a_roster(load_data, tmp_path, K, **NEEDS, min_sites=3)
     assert len(run(app=app).report_.participants) == K
     with pytest.raises(NotEnoughClientsError, match="declined by site policy"):
         fit(
             FedRidge(secure=SecureSum(), min_available_nodes=K),
             secure_grid(app, K),
         )
+
+
+def test_sites_that_a_server_could_invent_add_no_noise() -> None:
+    """With 1,200 of them, epsilon 1 was 82, and no rule about rows applies."""
+    app = ridge_client_app(load_data, site_policy=SitePolicy(**NEEDS))
+    with pytest.raises(NotEnoughClientsError, match='trust="secagg"'):
+        run(app=app)
 
 
 @pytest.mark.parametrize(

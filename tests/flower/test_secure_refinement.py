@@ -11,7 +11,7 @@ import pytest
 from fakes import InProcessGrid, fit, node_context
 from flwr.app import Message
 from flwr.clientapp import ClientApp
-from secure_grids import TASKS, secure_grid, task_of
+from secure_grids import TASKS, apps_on_a_roster, secure_grid, task_of
 from shared_simulation import SharedSimulation
 
 from fedridge_flwr import (
@@ -23,7 +23,6 @@ from fedridge_flwr import (
     PrivacyPolicy,
     SecurePolicy,
     SecureSum,
-    SitePolicy,
     ridge_client_app,
 )
 from fedridge_flwr.federation.secure_sum.server_steps import SecureSession
@@ -226,14 +225,9 @@ def test_a_ledger_is_charged_once_before_the_first_answer(tmp_path: Path) -> Non
 
 
 def test_sites_mark_every_round_on_their_disk(tmp_path: Path) -> None:
-    def app(message: Message, context: Any) -> Message:
-        folder = tmp_path / str(context.node_config["partition-id"])
-        folder.mkdir(exist_ok=True)
-        rules = {"require_privacy": True, "require_secure_sums": True, "min_sites": 3}
-        policy = SitePolicy(**rules, max_epsilon=5.0, state=folder)
-        return ridge_client_app(load_data, site_policy=policy)(message, context)
-
-    run(app)  # type: ignore[arg-type]
+    needs = {"require_privacy": True, "max_epsilon": 5.0, "require_secure_sums": True}
+    app = apps_on_a_roster(load_data, tmp_path, K, **needs, min_sites=3, state=True)
+    run(app)
     marks = [path.name for path in (tmp_path / "0").glob("secure-*")]
     # Each of five steps in each round: for the sum, the run and the fit.
     assert len(marks) == 3 * SECURE_ROUNDS * ROUNDS

@@ -13,13 +13,6 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
 from fakes import InProcessGrid, fit, node_context
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -34,6 +27,7 @@ from secure_grids import (
     secure_grid,
     task_of,
     with_array,
+    write_identities,
 )
 from sklearn.linear_model import Ridge
 
@@ -649,17 +643,7 @@ def test_a_site_marks_its_steps_on_its_own_disk(tmp_path: Path) -> None:
 
 
 def identities(folder: Path, number: int) -> Any:
-    keys = [Ed25519PrivateKey.generate() for _ in range(number)]
-    public = [
-        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        for key in keys
-    ]
-    for k, key in enumerate(keys):
-        file = folder / f"site-{k}.pem"
-        file.write_bytes(
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        )
-    (folder / "roster.pem").write_bytes(b"".join(public))
+    keys = write_identities(folder, number)
     for k in range(number):
         rules = f'identity = "site-{k}.pem"\nroster = "roster.pem"\n'
         rules += "require_secure_sums = true\nmin_sites = 3\n"

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from fakes import Handler, InProcessGrid, node_context
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 
-from fedridge_flwr import FixedPointStatistics, SufficientStatistics
+from fedridge_flwr import (
+    FixedPointStatistics,
+    SitePolicy,
+    SufficientStatistics,
+    ridge_client_app,
+)
 from fedridge_flwr.federation.requests import SECURE_TASKS
 
 TASKS = SECURE_TASKS
@@ -46,6 +59,38 @@ def with_array(change: Callable[[np.ndarray], np.ndarray]) -> Fault:
         return reply
 
     return fault
+
+
+def write_identities(folder: Path, number: int) -> list[Ed25519PrivateKey]:
+    """Write site-0.pem, site-1.pem, ..., and the roster of all of them."""
+    keys = [Ed25519PrivateKey.generate() for _ in range(number)]
+    public = [
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        for key in keys
+    ]
+    for k, key in enumerate(keys):
+        (folder / f"site-{k}.pem").write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
+    (folder / "roster.pem").write_bytes(b"".join(public))
+    return keys
+
+
+def apps_on_a_roster(load_data: Any, folder: Path, number: int, **rules: Any) -> Any:
+    """Return clients that know each other, with these rules; `state` is their own."""
+    write_identities(folder, number)
+    apps = []
+    for k in range(number):
+        own = {"identity": folder / f"site-{k}.pem", "roster": folder / "roster.pem"}
+        if rules.get("state"):
+            own["state"] = folder / str(k)
+            own["state"].mkdir()
+        apps.append(ridge_client_app(load_data, site_policy=SitePolicy(**rules | own)))
+
+    def app(message: Message, context: Any) -> Message:
+        return apps[int(context.node_config["partition-id"])](message, context)
+
+    return app
 
 
 def secure_grid(

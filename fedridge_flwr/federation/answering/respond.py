@@ -316,7 +316,8 @@ def loaded_rows(
             'it wants: use FedRidge(formula="target ~ feature + ..."), or return '
             '(table, "target") there.'
         )
-    return table.coded(request.coding)
+    private = getattr(request, "release", None) is not None
+    return table.coded(request.coding, quiet=private)
 
 
 def _in_batches(data: tuple[Any, ...] | list[Any]) -> bool:

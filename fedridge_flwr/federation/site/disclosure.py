@@ -83,7 +83,9 @@ class SitePolicy:
         The largest privacy loss by private releases: in one run, or of all runs
         together if there is a `state`. Without `max_epsilon` no private request is
         answered: with a large epsilon there is hardly any noise. ``trust="server"``,
-        for which the site would send sums without noise, is declined in any case.
+        for which the site would send sums without noise, is declined in any case, and
+        ``trust="secagg"`` without a `roster`: of sites that a server invents, it knows
+        the noise.
     require_secure_sums : bool
         Take part in secure sums only, of which the server sees the total over sites.
     min_sites : int
@@ -297,8 +299,10 @@ no rule 'min_row'.
         if self.max_epsilon is None:
             return None
         limits = self.max_epsilon, self.max_delta
+        # A server that invents the other sites of a sum knows their part of the noise.
+        trust = ("local",) if self.roster is None else ("local", "secagg")
         try:
-            return PrivacyPolicy(*limits, trust=("local", "secagg"))
+            return PrivacyPolicy(*limits, trust=trust)
         except PrivacyError as error:
             raise PolicyError(f"max_epsilon or max_delta: {error}") from None
 
