@@ -319,6 +319,9 @@ no rule 'min_row'.
         names = [NAMES.get(request.task, request.task)]
         if self.require_secure_sums and names[0] != "secure":
             yield "require_secure_sums is set, but the request is not for a secure sum"
+        private = getattr(request, "release", None) is not None
+        if private:
+            names.append("private")  # also in a secure sum
         if getattr(request, "mode", None) == "auto":
             names.append("statistics")  # where they are small, they come at once
         # A function of a column can make one row outweigh all others, as a map can.
@@ -333,7 +336,6 @@ no rule 'min_row'.
         for name in dict.fromkeys(names):
             if name not in self.requests:
                 yield f'"{name}" is not among the allowed requests'
-        private = names[0] == "private" or getattr(request, "release", None)
         if private and self.max_epsilon is None:
             yield "max_epsilon is not set, so private requests are not answered"
         if self.require_privacy and not (private or request.task in ABOUT_KEYS):
