@@ -250,7 +250,7 @@ def test_sites_that_a_server_could_invent_add_no_noise() -> None:
         ({"privacy": privacy(trust="local")}, 'another trust than "secagg"'),
         ({"secure": SecureSum(neighbours=5)}, "not all others"),
         ({"privacy": privacy(min_clients=1)}, "must be above max_colluding by 2"),
-        ({"privacy": privacy(max_colluding=4)}, "must be above max_colluding by 2"),
+        ({"privacy": privacy(max_colluding=3)}, "must be above max_colluding by 2"),
         ({"cv": "gcv"}, "sum of squared residuals"),
     ],
 )
