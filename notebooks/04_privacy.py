@@ -475,8 +475,8 @@ for advice in private["one round"][0].report_.privacy.advice:
 # A useless model with a clear verdict is better than one that looks fine. The advice
 # names `rounds=20`: residual refinement. The *same* ε is spread over twenty rounds.
 # Clients answer about the errors of the current model. These get smaller, and so does
-# the noise needed to hide one of them. Refinement is experimental, supports one target
-# only, and needs the clients twenty times.
+# the noise needed to hide one of them. Refinement supports one target only, and needs
+# the clients twenty times.
 
 # %%
 X_wide, y_wide = questionnaires(99, n=2000)
