@@ -42,9 +42,9 @@ class TriangularStatistics(HasSchema):
         from_data(rows A) + from_data(rows B) == from_data(rows A and B)
 
     Factors are merged by a QR of both, and of ``sqrt(v w / (v + w))`` times the
-    difference of the means, for weights v and w. Factors cannot be subtracted: ``a + b
-    - b`` is an error. They take as many bytes as `SufficientStatistics`, and several
-    times as long to compute and to merge.
+    difference of the means, for weights v and w. Factors cannot be subtracted:
+    ``a + b - b`` is an error. They take as many bytes as `SufficientStatistics`, and
+    several times as long to compute and to merge.
 
     Make them with `from_data`; ``sum([...])`` adds up any number. `solve`,
     `solve_path`, `select_alpha` and `infer` take them as they are; everything else
