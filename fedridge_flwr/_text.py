@@ -53,7 +53,8 @@ def text_table(heads: list[str], rows: list[list[str]], text_columns: int = 1) -
     | :------- | ---: |
     | One-Shot | 0.01 |
     """
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    # A ruler of a single ":" is no table to Markdown.
+    widths = [max(2, *map(len, each)) for each in zip(heads, *rows, strict=True)]
     left = [k < text_columns for k in range(len(heads))]
     ruler = [
         f":{'-' * (w - 1)}" if to_left else f"{'-' * (w - 1)}:"
