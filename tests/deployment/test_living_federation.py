@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -105,24 +106,46 @@ def test_the_page_works_as_it_stands(deployed: Deployed) -> None:
     federation.sites["site-0"].start()
     deployed.add(3)
     federation.wait_for("site-0", "site-2", "site-3")
+    kill_and_run_again(shell, again, ["site-0", "site-2"], ["site-3"])
+    assert_pooled(shell.folder / "fourth", [*left, deployed.data[3]])
+    with Ledger(ledger) as found:
+        assert set(found.clients()) == {"site-0", "site-2", "site-3"}
+
+
+@pytest.mark.slow
+@pytest.mark.deployment
+def test_a_killed_server_forgets_no_answer(deployed: Deployed) -> None:
+    again, shell = blocks()[-1], Typing(deployed)
+    names = [deployed.add(k) for k in range(3)]
+    deployed.federation.wait_for(*names)
+    for answered in range(3):
+        kill_and_run_again(shell, again, names[:answered], names[answered:])
+        assert_pooled(shell.folder / "fourth", deployed.data[:3])
+        with Ledger(shell.folder / "trial.ledger") as found:
+            assert set(found.clients()) == set(names)
+
+
+def kill_and_run_again(
+    shell: Typing, block: str, answered: list[str], held: list[str]
+) -> None:
+    """Kill the server when some sites have answered; the others are asked again."""
+    deployed, federation = shell.deployed, shell.deployed.federation
     deployed.forget_asked()
-    deployed.hold("site-3")
-    running = shell.start(again)
-    deployed.wait_until_asked("site-3")
-    wait_until(lambda: answers_in(ledger) == 2, 120.0, "two answers in the ledger")
+    deployed.hold(*held)
+    running = shell.start(block)
+    deployed.wait_until_asked(*held)
+    arrived = partial(answers_in, shell.folder / "trial.ledger")
+    wait_until(lambda: arrived() == len(answered), 120.0, "answers in the ledger")
     federation.kill_superlink()
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate()
-    deployed.release("site-3")
+    deployed.release(*held)
     deployed.forget_asked()
     federation.start_superlink()
-    federation.wait_for("site-0", "site-2", "site-3")
-    shell.type(again)
-    assert_pooled(shell.folder / "fourth", [*left, deployed.data[3]])
+    federation.wait_for(*answered, *held)
+    shell.type(block)
     asked = {file.stem for file in deployed.gate.glob("*.asked")}
-    assert asked == {"site-3"}
-    with Ledger(ledger) as found:
-        assert set(found.clients()) == {"site-0", "site-2", "site-3"}
+    assert asked == set(held)
 
 
 def answers_in(path: Path) -> int:
