@@ -334,6 +334,6 @@ assert error(together[3.0].model_) < without + 0.25 * (nothing - without)
 # server, and name a roster and a folder in their [site
 # policy](../docs/how-to/secure-sums.md#at-a-site). A simulation has neither.
 #
-# - [Let the server see the sum only](../docs/how-to/secure-sums.md): how to set it up.
+# - [Let the server see only the sum](../docs/how-to/secure-sums.md): how to set it up.
 # - [Spend a privacy budget](../docs/how-to/privacy-budget.md): bounds, policies and the
 #   ledger that adds up what was released.
