@@ -246,8 +246,8 @@ def faults_table() -> str:
     table = "\n".join(lines)
     notes = "".join(f"\n\nA note on {note}" for note in found.get("notes", []))
     return (
-        f"{table}\n\n*s* is the median number of seconds from the preparation of the fault "
-        "to the last check, including waiting, with all "
+        f"{table}\n\n*s* is the median number of seconds from the preparation of the "
+        "fault to the last check, including waiting, with all "
         f"{found['sites']} sites on one busy machine with two cores. "
         f"{_versions(found)}{notes}"
     )

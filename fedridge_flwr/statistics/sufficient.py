@@ -84,12 +84,13 @@ class SufficientStatistics(MomentViews, SaveStatistics):
     one row                 means are the row, co-moments are zero; such
                             statistics *are* the row, see ``min_rows`` of
                             `ridge_client_app`
-    constant column         zero variance; only ``alpha=0`` cannot be solved n < d
-    allowed: only the sum over clients must have enough rows d = 1                   X
-    must still be 2-D, of shape (n, 1) t > 1                   one Gram matrix serves
-    all targets NaN, inf, text          `DataError` naming the column and how many zero
-    weights            the row counts in `count` and nowhere else ======================
-    ====================================================
+    constant column         zero variance; only ``alpha=0`` cannot be solved
+    n < d                   fine: only the sum over clients needs enough rows
+    d = 1                   X must still be 2-D, of shape (n, 1)
+    t > 1                   one Gram matrix serves all targets
+    NaN, inf, text          `DataError` naming the column and how many
+    zero weights            the row counts in `count` and nowhere else
+    ======================  ====================================================
 
     Examples
     --------
