@@ -92,10 +92,9 @@ class FedRidge(StrategyBase, Strategy):
     cv : {"server", "clients", "gcv", "groups"}, optional
         How to choose; "server" where only `alphas` is given. "server" leaves one client
         out in turn and computes the losses itself; "clients" sends every client the
-        models of the others in one more round, and the client computes the losses. Both
-        keep the statistics of every client. "gcv" needs only the total. "groups", in
-        secure sums, leaves out one of several groups of at least
-        `SecureSum.min_clients`.
+        models of the others in one more round, which compute the losses. Both keep the
+        statistics of every client. "gcv" needs only the total. "groups", in secure
+        sums, leaves out one of several groups of at least `SecureSum.min_clients`.
     one_standard_error : bool
         Choose the largest alpha within one standard error of the best.
     standard_errors : {"classical", "CR0", "CR1", "HC0", "HC1", "HC2", "HC3"}
@@ -139,9 +138,8 @@ class FedRidge(StrategyBase, Strategy):
         they are a minority. Not available with privacy.
     unnamed : {"refuse", "accept"}
         What to do with clients whose columns have no names (bare arrays) if other
-        clients, or `feature_names`, have names: the order of their columns cannot be
-        checked. "accept" assumes that it is right, and ``report_.unverified`` names
-        these clients.
+        clients, or `feature_names`, have names: their order cannot be checked. "accept"
+        assumes that it is right, and ``report_.unverified`` names the clients.
     strict : bool
         End with an `IncompleteFitError`, and without a model, if any client that was
         asked is not in it. Off by default: the model is exact for the others, and the
@@ -150,9 +148,8 @@ class FedRidge(StrategyBase, Strategy):
         The server learns the exact sum of all clients' statistics, but no single
         client's, in five exchanges. Experimental; see `SecureSum`.
     formula : str or TableFormula, optional
-        As in ``"bp ~ age + C(sex)"``, if clients have whole tables. In one more round,
-        clients agree on the levels of categories, and tables that do not match are
-        named.
+        As in ``"bp ~ age + C(sex)"``, if clients have whole tables. One more round
+        agrees on the levels of categories and names tables that do not match.
     ledger : path-like, optional
         File of a `Ledger`, as an absolute path. Answers are added to it and replace
         earlier ones of the same site; an interrupted run is continued.
