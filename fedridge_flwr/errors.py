@@ -55,7 +55,7 @@ class DataError(FedRidgeError):
     template : str
         The sentence, with ``{columns}`` where the columns are to be named.
     columns : sequence of int
-        Numbers of the columns concerned.
+        Numbers of the columns that the message is about.
     names : sequence of str, optional
         Names of all columns.
 
@@ -67,7 +67,7 @@ class DataError(FedRidgeError):
     fedridge_flwr.errors.DataError: X has 1 NaN or infinite value in column 1 \
 (1 of 1 rows). Remove or impute them before the fit.
 
-    One of your own:
+    Raise your own:
 
     >>> error = DataError("NaN in {columns}", [1], names=["age", "income"])
     >>> print(error)
@@ -218,7 +218,7 @@ class LedgerError(FedRidgeError):
     ...     ledger.remove("clinic-a")
     ... except LedgerError as error:
     ...     print(error)
-    'clinic-a' is not in the ledger, which has nobody.
+    'clinic-a' is not in the ledger, which is empty.
     """
 
 
@@ -294,8 +294,8 @@ budget is 1...
 class IllConditionedWarning(UserWarning):
     """More than half of the digits of the coefficients are lost to rounding.
 
-    The condition of the scaled system is above 1e8; or statistics came as float32, and
-    fewer than three digits are left.
+    The condition of the scaled system is above 1e8; or statistics were sent as float32,
+    and fewer than three digits are left.
 
     Examples
     --------

@@ -144,9 +144,9 @@ for epsilon in (0.1, 0.5, 1.0, 3.0, 10.0):
     )
 
 # %% [markdown]
-# ε = 1 is a guarantee that you can explain to Anna. ε = 10 is hardly one. Facts about
-# the population are *not* protected. If salt raises blood pressure, the model says so,
-# and this applies to Anna whether she took part or not.
+# ε = 1 is a guarantee that you can explain to Anna. ε = 10 is hardly a guarantee. Facts
+# about the population are *not* protected. If salt raises blood pressure, the model
+# says so, and this applies to Anna whether she took part or not.
 #
 # ## Bounds come first, and from public knowledge
 #

@@ -148,9 +148,9 @@ def pooled_rows(n: int):
 # - **refine**: a rough copy of the statistics in int8, then one vector in each round.
 #   The rough copy is only a preconditioner; the answer comes from exact products;
 # - **projection** to 160 columns, the paper's proposal for many features;
-# - **FedAvg** for as many rounds as cost the bytes of refine (its report counts them).
-#   Five local steps of size 1/L in each, on the same objective. L is the largest
-#   eigenvalue over all rows, which is not known in practice.
+# - **FedAvg** for as many rounds as use the bytes of refine (whose report counts them),
+#   with five local steps of size 1/L in each round, on the same objective. L is the
+#   largest eigenvalue over all rows, which is not known in practice.
 
 # %%
 X, y = pooled_rows(600)

@@ -21,7 +21,7 @@
 #
 # No firm shows its books. Each sends one small matrix, once. Everything after that,
 # standard errors, tests, site effects, figures and tables for a paper, is computed from
-# those matrices, and nobody is asked again.
+# those matrices, and no firm is asked again.
 
 # %%
 import logging
@@ -105,7 +105,8 @@ print(*parts, sep=", ")
 # %% [markdown]
 # ## 1. What does the regression say?
 #
-# What statsmodels or R would print for the pooled rows, to the last digit shown.
+# This is what statsmodels or R would print for the pooled rows, to the last digit
+# shown.
 
 # %%
 found = strategy.inference_
@@ -136,8 +137,9 @@ for term, classical, robust in zip(found.terms, found.se, by_firm.se, strict=Tru
 # %% [markdown]
 # ## 3. Do the firms agree?
 #
-# Each firm by itself, next to all together: forest plots, with Cochran's Q test of
-# equal coefficients and I², the share of the variation that chance does not explain.
+# The forest plots show each firm by itself, next to all firms together, with Cochran's
+# Q test of equal coefficients and I², the share of the variation that chance does not
+# explain.
 
 # %%
 own = site_estimates(parts)
@@ -147,10 +149,10 @@ for term in ("value", "capital"):
 assert own.q_p["capital"] < 1e-6
 
 # %% [markdown]
-# ## 4. What if every firm has a level of its own?
+# ## 4. What if every firm has its own level?
 #
-# Fixed site effects: as a pooled regression with a dummy column for every firm, but
-# nobody has to make one. Textbooks give 0.110 and 0.310.
+# Fixed site effects give the same result as a pooled regression with a dummy column for
+# every firm, but no firm has to create one. Textbooks give 0.110 and 0.310.
 
 # %%
 fixed = fixed_site_effects(parts)
@@ -162,8 +164,8 @@ assert abs(slopes["capital"] - 0.310) < 5e-4
 # %% [markdown]
 # ## 5. Or levels drawn from one distribution?
 #
-# A random intercept by restricted maximum likelihood, as `lmer(invest ~ value + capital
-# + (1 | firm))` fits it, from the same eleven matrices.
+# This is a random intercept by restricted maximum likelihood, as `lmer(invest ~ value +
+# capital + (1 | firm))` fits it, from the same eleven matrices.
 
 # %%
 print(random_site_effects(parts))
@@ -171,8 +173,8 @@ print(random_site_effects(parts))
 # %% [markdown]
 # ## 6. Which firm drives the answer?
 #
-# Leave each firm out in turn. This also needs no firm to do anything: its matrix is
-# subtracted.
+# The server leaves out each firm in turn by subtracting its matrix. No firm has to do
+# anything.
 
 # %%
 influence = site_influence(parts)
@@ -187,7 +189,7 @@ figure.tight_layout()
 # %% [markdown]
 # ## 7. Is one column enough?
 #
-# Any subset of the columns is a fit of its own, and nested models can be tested.
+# A model can be fitted to any subset of the columns, and nested models can be tested.
 
 # %%
 print(nested_test(stats, ["value"]))
@@ -199,8 +201,8 @@ print(f"R² with value alone: {only_value.r2:.3f}, with capital as well: {found.
 # %% [markdown]
 # ## 8. How are the columns related?
 #
-# Correlations, variance inflation, effects per standard deviation; and any column can
-# be the target.
+# Correlations, variance inflation and effects per standard deviation follow from the
+# same statistics, and any column can be the target.
 
 # %%
 print(correlations(stats))
@@ -211,8 +213,9 @@ print(infer(select_columns(stats, ["value"], targets="capital")))
 # %% [markdown]
 # ## 9. Would a penalty predict *new firms* better?
 #
-# Leave one firm out in turn and look at the error on it, for every alpha; the same for
-# the lasso. With two columns and 220 rows there is nothing to gain from a penalty.
+# We leave out one firm in turn and look at the error on its rows, for every alpha, and
+# do the same for the lasso. With two columns and 220 rows there is nothing to gain from
+# a penalty.
 
 # %%
 with warnings.catch_warnings():
@@ -240,8 +243,8 @@ assert np.allclose(predicted.prediction_interval[:, 0], expected["obs_ci_lower"]
 # %% [markdown]
 # ## For the paper
 #
-# The same object as Markdown, LaTeX, JSON, a data frame with broom's names, or a forest
-# plot.
+# The same results are available as Markdown, LaTeX, JSON, a data frame with broom's
+# names, and a forest plot.
 
 # %%
 print(by_firm.to_latex())
@@ -251,7 +254,7 @@ by_firm.tidy().round(4)
 display(by_firm.plot())
 
 # %% [markdown]
-# What it cost: one message from each firm.
+# All this took one message from each firm.
 
 # %%
 report = strategy.report_

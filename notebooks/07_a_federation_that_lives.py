@@ -12,15 +12,15 @@
 # ---
 
 # %% [markdown]
-# # A federation that lives
+# # Updating a federation over a year
 #
-# Six clinics follow what explains the length of a stay: age, weight and the dose of a
+# Six clinics study what explains the length of a stay: age, weight and the dose of a
 # drug. Patients arrive every month, one clinic opens late, the treatment changes in
 # autumn, and at the end one clinic withdraws.
 #
-# Nobody starts again. The server keeps a ledger of what every clinic has sent. Every
-# month each clinic sends the statistics of its new patients only, and after every month
-# the model is that of all patients so far, to the last digit.
+# The fit never has to start again. The server keeps a ledger of what every clinic has
+# sent. Every month each clinic sends the statistics of its new patients only, and after
+# every month the model is that of all patients so far, to the last digit.
 
 # %%
 import logging
@@ -53,8 +53,8 @@ logging.disable(logging.WARNING)
 # %% [markdown]
 # ## Patients that arrive
 #
-# Every clinic has its patients in the order in which they came. From September on a new
-# protocol makes the dose count more.
+# Every clinic has its patients in the order in which they came. From September on, a
+# new protocol increases the effect of the dose.
 
 # %%
 MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun"]
@@ -90,7 +90,7 @@ def patients(clinic: str) -> tuple[pd.DataFrame, pd.Series]:
 # number of patients, in practice the last id in a database. The clinic records what it
 # sent in a folder of its own: a random id and the position, no rows.
 #
-# All clinics of this notebook look at one calendar, a file that says which month it is.
+# In this notebook, all clinics read the current month from one file.
 
 
 # %%
@@ -184,8 +184,9 @@ print("twelve models, each exact")
 # %% [markdown]
 # ## What changed in autumn?
 #
-# The difference of two totals is the statistics of the patients between them. `drift`
-# compares them with all patients before: did a coefficient change by more than chance?
+# The difference of two totals is the statistics of the patients who arrived in between.
+# `drift` compares these patients with all earlier ones: did a coefficient change by
+# more than chance?
 
 # %%
 totals = [FixedPointStatistics.load(FOLDER / f"{name}.stats") for name in MONTHS]
@@ -198,9 +199,9 @@ print(september.test)
 display(september.table)
 
 # %% [markdown]
-# The same for the whole year. The line is the model of all patients so far; points are
-# the patients of one month alone. The months that differ by more than chance are
-# marked, with one test per month taken into account.
+# This figure shows the whole year. The line is the model of all patients so far; each
+# point is a model of the patients of one month alone. The months that differ by more
+# than chance are marked; the tests account for the number of months.
 
 # %%
 history = drift_over_time(updates)
@@ -210,9 +211,9 @@ assert "Sep" in history.drifted
 assert set(history.drifted) <= {"Sep", "Oct", "Nov", "Dec"}
 
 # %% [markdown]
-# The model of all patients follows the new protocol only slowly: it still has the eight
-# months before in it. Whether to start anew in September is a question for the clinics,
-# and the files answer both ways:
+# The model of all patients follows the new protocol only slowly, because it still
+# contains the eight months before. Whether to start again in September is a decision
+# for the clinics, and the saved files allow both:
 
 # %%
 since_september = totals[11] - totals[7]
@@ -223,8 +224,8 @@ for label, stats in {"all year": totals[11], "since Sep": since_september}.items
 # %% [markdown]
 # ## A clinic withdraws
 #
-# Nobody is asked, nothing is sent. The total is the one that never had the clinic, in
-# every bit, and the receipt is for the records of both sides.
+# No clinic is asked, and nothing is sent. The new total equals, in every bit, that of
+# the other clinics alone. Both sides can keep the receipt.
 
 # %%
 last = year[-1]
@@ -243,9 +244,9 @@ with Ledger(LEDGER) as ledger:
 # %% [markdown]
 # ## One patient
 #
-# Why a clinic does not send every patient at once: two totals that differ by one
-# patient give the patient. Clients decline fewer new rows than their `min_rows`, and a
-# site policy compares every upload with all before it.
+# A clinic should not send the statistics of each new patient separately: two totals
+# that differ by one patient reveal that patient. Clients decline to send fewer new rows
+# than their `min_rows`, and a site policy compares every upload with all earlier ones.
 
 # %%
 X, y = patients("Bern")

@@ -16,7 +16,7 @@
 #
 # Who comes back within thirty days of leaving hospital, and does a phone call after the
 # discharge help? Five hospitals want the odds ratios of one logistic regression over
-# all their patients. None of them shows a patient to anybody.
+# all their patients. None of them may share the data of a patient.
 #
 # Logistic regression has no closed form, but each Newton step is a weighted ridge
 # regression. So every round takes one small matrix per hospital, and after a handful of
@@ -44,8 +44,9 @@ logging.disable(logging.WARNING)
 # %% [markdown]
 # ## The patients
 #
-# The patients are made up, so we know the true odds ratios. The hospitals differ: Porto
-# has older patients, Turku is small. **None of Turku's thirty patients came back.**
+# The patients are invented, so we know the true odds ratios. The hospitals differ:
+# Porto has older patients, Turku is small. **None of Turku's thirty patients came
+# back.**
 
 # %%
 SIZES = {"Bergen": 620, "Gdansk": 480, "Leiden": 350, "Porto": 240, "Turku": 30}
@@ -160,8 +161,9 @@ found.tidy().set_index("term").round(4)
 # %% [markdown]
 # A common alternative to a federation is a meta-analysis: each hospital fits its own
 # regression, and the coefficients are averaged, weighted by their precision. That is an
-# approximation, and Turku has no regression of its own: nobody came back there, so its
-# odds ratios would be infinite or anything. Meta-analysis loses its patients.
+# approximation, and Turku cannot fit its own regression: none of its patients came
+# back, so its odds ratios would be infinite or arbitrary. A meta-analysis cannot use
+# the patients of Turku.
 
 # %%
 own = {}
@@ -215,13 +217,14 @@ plt.show()
 # %% [markdown]
 # The square is what a statistician with all patients in one table would publish. The
 # two methods agree roughly here, since four hospitals have enough patients. With many
-# small ones a meta-analysis has little to average, and the federation loses nothing.
+# small hospitals, a meta-analysis would have little to average, while the federation
+# loses nothing.
 #
 # ## A hospital with one kind of outcome
 #
 # Turku cannot fit a logistic regression. In the federation it is a hospital like the
-# others: its patients say that patients like these do not come back, and the model uses
-# that. Compare with the pooled fit of the other four:
+# others: its data show that patients like these do not come back, and the model uses
+# this information. Compare with the pooled fit of the other four:
 
 # %%
 four = logistic(X[: -SIZES["Turku"]], back[: -SIZES["Turku"]])
@@ -238,8 +241,9 @@ assert "Turku" in likelihood.report_.names.values()
 assert expected["with Turku"] < expected["without Turku"]
 
 # %% [markdown]
-# What is impossible is a federation in which *nobody* came back. A run with Turku alone
-# says so, instead of returning coefficients that grow without limit:
+# The fit is impossible only if *no patient* in the whole federation came back. A run
+# with Turku alone raises an error that says so, instead of returning coefficients that
+# grow without limit:
 
 # %%
 alone, refused = FedRidge(alpha=0.0, family="binomial", min_available_nodes=1), []
@@ -258,9 +262,9 @@ run(server_alone, 1)
 print(refused[0])
 
 # %% [markdown]
-# If the columns of *all* patients tell the two outcomes apart perfectly, there is an
-# error too, which names the columns. With a penalty (`alpha` above 0) there is always a
-# solution, as long as both outcomes occur somewhere.
+# If the columns separate the two outcomes of *all* patients perfectly, the fit also
+# raises an error, which names the columns. With a penalty (`alpha` above 0) there is
+# always a solution, as long as both outcomes occur somewhere.
 #
 # ## Predictions
 #
@@ -289,17 +293,18 @@ axis.legend(frameon=False, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# These are the patients to whom the model was fitted, so the figure flatters it. Let
-# `load_data` hold some rows back for evaluation if you want to know how it predicts
+# These are the patients to whom the model was fitted, so the figure is too optimistic.
+# Let `load_data` hold some rows back for evaluation if you want to know how it predicts
 # (`ridge_client_app(load_data, load_eval_data=...)`).
 #
 # ## What leaves a hospital
 #
-# In each round: one matrix of weighted sums over its patients, of the size of a ridge
-# regression's. The weights follow from coefficients that the server sends, and a server
-# could choose coefficients with which one patient outweighs all others. So a
-# [site policy](../docs/how-to/site-policy.md) declines families unless the site allows
-# them, and then checks that the weighted rows still count as enough patients.
+# In each round, a hospital sends one matrix of weighted sums over its patients, of the
+# same size as for ridge regression. The weights follow from coefficients that the
+# server sends, and a server could choose coefficients with which one patient outweighs
+# all others. So a [site policy](../docs/how-to/site-policy.md) declines families unless
+# the site allows them, and then checks that the weighted rows still count as enough
+# patients.
 #
 # - [Yes/no outcomes and counts](../docs/how-to/yes-no-and-counts.md): tables with a
 #   formula, counts and exposure, several classes, choosing the penalty.

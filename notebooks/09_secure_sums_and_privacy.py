@@ -14,14 +14,14 @@
 # %% [markdown]
 # # Secure sums and privacy together
 #
-# Twelve clinics fit one regression, and they trust the server with less and less:
+# Twelve clinics fit one regression, and show the server less and less:
 #
 # 1. in a plain round the server sees the sums of every clinic;
-# 2. in a **secure sum** it sees the sum over all clinics, and nothing of a single one.
-#    The model does not change by one bit;
+# 2. in a **secure sum** it sees the sum over all clinics, but nothing about a single
+#    one. The model does not change by one bit;
 # 3. with **differential privacy** in a secure sum, even the total says next to nothing
-#    about any one patient. The clinics share one portion of noise, where without secure
-#    sums each would have to add a whole one.
+#    about any one patient. Together the clinics add the noise once, whereas without
+#    secure sums each clinic would have to add all of it.
 #
 # [Notebook 04](04_privacy.ipynb) explains ε and δ. Secure sums are experimental:
 # [what they protect and what they do not](../docs/explanation/secure-sums.md).
@@ -85,8 +85,8 @@ X_new, y_new = patients(99, n=5000)
 pooled = Ridge(alpha=ALPHA).fit(X, y)
 
 # %% [markdown]
-# To see what a server can see, we keep every answer that arrives at it. Its logs, its
-# memory and whoever breaks into it have the same.
+# To see what a server can see, we keep every answer that arrives at it. Anyone who
+# operates the server, or breaks into it, sees the same.
 
 # %%
 quiet = {"log_to_driver": False, "logging_level": "error"}
@@ -139,10 +139,11 @@ assert np.allclose(third.means[:5], patients(3)[0].mean(axis=0))
 # %% [markdown]
 # ## 2. The same fit as a secure sum
 #
-# Each two clinics agree on random numbers that one adds and the other subtracts. They
-# cancel in the sum over all clinics, and only there. `SecurePolicy` is the clinic's own
-# rule: never answer a plain request, and no sum over fewer than ten clinics. After the
-# secure sum, a curious server asks for the plain sums.
+# Every pair of clinics agrees on random numbers that one adds and the other subtracts.
+# They cancel in the sum over all clinics, and only there. `SecurePolicy` is the
+# clinic's own rule: never answer a plain request, and never take part in a sum over
+# fewer than ten clinics. After the secure sum, a curious server asks for the plain
+# sums.
 
 # %%
 guarded_app = ridge_client_app(
@@ -165,10 +166,10 @@ print("\nthe curious server:", *refusals[0].splitlines()[:2], sep="\n")
 
 # %% [markdown]
 # The figure has a row for each clinic and a column for each of the 28 sums that it
-# sends. Above, the sums in the plain round, each relative to the largest in its column:
-# some are alike everywhere, others tell the clinics apart. Below, what the server got
-# in the secure sum, whole numbers modulo 2¹⁹²: every value is equally likely, whatever
-# the patients.
+# sends. The upper part shows the sums in the plain round, each relative to the largest
+# in its column: some are similar everywhere, others distinguish the clinics. The lower
+# part shows what the server received in the secure sum, whole numbers modulo 2¹⁹²:
+# every value is equally likely, whatever the patients' data.
 
 
 # %%
@@ -205,17 +206,17 @@ print(f"mean of the masked numbers, relative to 2^191: {masked.mean():.3f}")
 assert abs(masked.mean()) < 0.15
 
 # %% [markdown]
-# ## 3. Noise, once
+# ## 3. Noise that is added once
 #
-# The total is exact, so it is not private: two totals that differ by one patient give
+# The total is exact, so it is not private: two totals that differ by one patient reveal
 # that patient. Differential privacy adds noise that hides any single patient. The
 # question is *how much*, and that depends on who must not see what:
 #
 # - `trust="local"`: the server sees each clinic's sums, so each clinic adds all the
-#   noise that its own patients need. The sum has the noise twelve times;
+#   noise that its own patients need. The sum contains the noise twelve times;
 # - `trust="secagg"`: the server sees the total only, so each clinic adds a part, and
-#   the parts together are enough. We allow for two clinics that do not arrive and two
-#   that tell the server their part;
+#   the parts together are enough. We allow for two clinics that drop out and two that
+#   reveal their part to the server;
 # - `trust="server"`: a server that everybody trusts adds the noise itself, once.
 
 # %%
@@ -233,9 +234,9 @@ assert np.isclose(promises["local"].noise_of(CLINICS), np.sqrt(12))
 assert np.isclose(promises["secagg"].noise_of(CLINICS), np.sqrt(12 / 8))
 
 # %% [markdown]
-# Fits through Flower and the masks, one run for each ε: a clinic takes part in one sum
-# per run. `guarded_app` is the same client as before; the noise is drawn at the clinics
-# and added before the masks.
+# These are fits through Flower with masks, one run for each ε, because a clinic takes
+# part in only one sum per run. `guarded_app` is the same client as before; the noise is
+# drawn at the clinics and added before the masks.
 
 # %%
 EPSILONS = (0.3, 1.0, 3.0)
@@ -253,10 +254,10 @@ print(together[1.0].report_.privacy)
 # %% [markdown]
 # ## The price
 #
-# The same patients and the same ε in all cases. The lines repeat the releases twenty
-# times without Flower, where they take no time; a release of all patients at once has
-# the noise once, as a trusted server would add it. Bands contain half of the releases.
-# Stars are the three fits above.
+# The same patients and the same ε in all cases. For the lines, the releases are
+# repeated twenty times without Flower, which takes hardly any time; a release of all
+# patients together contains the noise once, as if a trusted server had added it. Bands
+# contain half of the releases. Stars are the three fits above.
 
 
 # %%
@@ -329,10 +330,10 @@ assert error(together[3.0].model_) < without + 0.25 * (nothing - without)
 # | a clinic that sends invented numbers | **not noticed** | **not noticed** |
 # | a server with false keys, without a roster | **reads all** | **reads all** |
 #
-# The last line is for real sites: they exchange keys on another way than through the
-# server, and name a roster and a folder in their
-# [site policy](../docs/how-to/secure-sums.md#at-a-site). A simulation has neither.
+# The last line is for real sites: they exchange keys by another channel than the
+# server, and name a roster and a folder in their [site
+# policy](../docs/how-to/secure-sums.md#at-a-site). A simulation has neither.
 #
-# - [Let the server see the sum only](../docs/how-to/secure-sums.md): how to set it up.
+# - [Let the server see only the sum](../docs/how-to/secure-sums.md): how to set it up.
 # - [Spend a privacy budget](../docs/how-to/privacy-budget.md): bounds, policies and the
 #   ledger that adds up what was released.

@@ -104,7 +104,7 @@ def _app_lines(folder: str) -> int:
 
 
 def hospitals() -> str:
-    """Return what `fedridge fit` prints about the made-up hospitals."""
+    """Return what `fedridge fit` prints about the invented hospitals."""
     printed = CliRunner().invoke(cli, HOSPITALS).stdout
     return f"```text\n{printed.split('One-shot federated ridge')[0].strip()}\n```"
 
@@ -232,7 +232,7 @@ def app_files(names: Sequence[str] = SHOWN_FILES) -> str:
 def faults_table() -> str:
     """Return what came of every fault, and where that was."""
     found = json.loads((DEPLOYED / "faults.json").read_text("utf-8"))
-    lines = ["| fault | tried | outcome | s | what report or log say |"]
+    lines = ["| fault | tries | outcome | s | message in the report or log |"]
     lines += ["| :--- | ---: | :--- | ---: | :--- |"]
     for fault, row in sorted(found["faults"].items(), key=_place):
         cells = [
@@ -246,9 +246,10 @@ def faults_table() -> str:
     table = "\n".join(lines)
     notes = "".join(f"\n\nA note on {note}" for note in found.get("notes", []))
     return (
-        f"{table}\n\nSeconds are the median from the fault's preparation to the last "
-        "look at it, waiting included, on a busy machine of two cores with all of "
-        f"{found['sites']} sites on it. {_versions(found)}{notes}"
+        f"{table}\n\n*s* is the median number of seconds from the preparation of the "
+        "fault to the last check, including waiting, with all "
+        f"{found['sites']} sites on one busy machine with two cores. "
+        f"{_versions(found)}{notes}"
     )
 
 
@@ -263,17 +264,17 @@ def _place(item: tuple[str, Any]) -> int:
 
 _GROWING = {
     "superlink_rss": "memory of the SuperLink",
-    "superlink_handles": "its open files",
-    "superlink_threads": "its threads",
-    "supernodes_rss": "memory of the SuperNodes, all",
-    "supernodes_handles": "their open files",
-    "supernodes_threads": "their threads",
-    "children_rss": "memory of processes that stay below them",
+    "superlink_handles": "open files of the SuperLink",
+    "superlink_threads": "threads of the SuperLink",
+    "supernodes_rss": "memory of all SuperNodes",
+    "supernodes_handles": "open files of all SuperNodes",
+    "supernodes_threads": "threads of all SuperNodes",
+    "children_rss": "memory of their child processes",
     "processes": "processes after a run",
     "database_bytes": "the SuperLink's database",
-    "database_log_bytes": "SQLite's log beside it",
-    "homes_files": "files in all FLWR_HOME",
-    "homes_bytes": "bytes in all FLWR_HOME",
+    "database_log_bytes": "its write-ahead log",
+    "homes_files": "files in the FLWR_HOME folders",
+    "homes_bytes": "bytes in the FLWR_HOME folders",
     "temporary_files": "files in the temporary folder",
     "output_files": "files in the output folders",
     "logs_bytes": "logs",
@@ -291,7 +292,7 @@ def soak_table() -> str:
         sizes = [measured[k] for k in ("first", "last", "per_run")]
         rows.append([told, *(_size(size, in_bytes) for size in sizes)])
     last = f"after run {found['runs']}"
-    table = text_table(["", "after run 1", last, "more with each run"], rows)
+    table = text_table(["", "after run 1", last, "growth per run"], rows)
     return (
         f"{table}\n\n{found['runs']} runs one after another, {found['sites']} sites; "
         f"growth is the slope of a line through run {found['slope_from_run']} and all "

@@ -76,7 +76,7 @@ def table(costs: Costs) -> str:
     ['10,000', '100', '42.02 kB', '420.2 MB', '3.4 s', '10.0 s']
     """
     heads = ["clients", "features", "upload", "all uploads", "over 1 Gbit/s"]
-    heads += ["one server folds", "tree: servers", "tree folds", "solve", "secure sum"]
+    heads += ["one server adds", "tree: servers", "tree adds", "solve", "secure sum"]
     rows = []
     for clients, features in _CASES:
         numbers = packed_length(features, 1)

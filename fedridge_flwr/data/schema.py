@@ -169,26 +169,32 @@ class Schema:
         return replace(self, features=features, targets=targets, n_features_in=raw)
 
 
+def _field(name: str, doc: str) -> Any:
+    return property(attrgetter(f"schema.{name}"), doc=doc)
+
+
 class HasSchema:
     """Gives what carries a `Schema` its fields as attributes of its own."""
 
     schema: Schema
-    n_features: int = property(attrgetter("schema.n_features"))  # type: ignore[assignment]
-    n_targets: int = property(attrgetter("schema.n_targets"))  # type: ignore[assignment]
-    feature_names: tuple[str, ...] | None = property(  # type: ignore[assignment]
-        attrgetter("schema.feature_names")
+    n_features: int = _field(
+        "n_features", "Number of features, after the feature map if there is one."
     )
-    target_names: tuple[str, ...] | None = property(  # type: ignore[assignment]
-        attrgetter("schema.target_names")
+    n_targets: int = _field("n_targets", "Number of targets.")
+    feature_names: tuple[str, ...] | None = _field(
+        "feature_names", "Names of the raw columns, or None if they are not known."
     )
-    feature_hash: str | None = property(  # type: ignore[assignment]
-        attrgetter("schema.feature_hash")
+    target_names: tuple[str, ...] | None = _field(
+        "target_names", "Names of the targets, or None if they are not known."
     )
-    feature_map: str | None = property(  # type: ignore[assignment]
-        attrgetter("schema.feature_map")
+    feature_hash: str | None = _field(
+        "feature_hash", "Hash of the names of the raw columns in their order."
     )
-    n_features_in: int | None = property(  # type: ignore[assignment]
-        attrgetter("schema.n_features_in")
+    feature_map: str | None = _field(
+        "feature_map", "Fingerprint of the feature map, or None without a map."
+    )
+    n_features_in: int | None = _field(
+        "n_features_in", "Number of raw columns; without a map, `n_features`."
     )
 
 

@@ -21,7 +21,7 @@ class TableFileError(DataError):
     problem : str
         The sentence, with ``{columns}`` where columns are to be named.
     columns : sequence of int
-        Numbers of the columns concerned.
+        Numbers of the columns that the message is about.
     names : sequence of str, optional
         Names of all columns.
     local : str

@@ -106,7 +106,7 @@ are: columns, delimiter, decimal, encoding, header, missing.
 
     @classmethod
     def from_toml(cls, path: str | Path) -> TableOptions:
-        """Return the options in a TOML file, which has nothing else in it."""
+        """Return the options in a TOML file, which may contain nothing else."""
         path = Path(path)
         try:
             options = tomllib.loads(read_file(path))

@@ -43,7 +43,7 @@ class FitReport:
     participants : list of str
         Clients whose rows are in the model.
     failures : dict of str to str
-        Clients that are not, and why.
+        Clients that are not in the model, and why.
     names : dict of str to str
         Names of clients, if known: the name of registration, that of ``--node-config
         'name="clinic-a"'``, or the partition. All other attributes contain node ids.
@@ -87,17 +87,18 @@ class FitReport:
         Scores over the evaluation rows of all clients, if there was an evaluate round:
         "mse", "r2", and "mean-site-r2", the mean of the clients' own R².
     calibration : list of dict
-        Of a family, if there was an evaluate round: weight, predicted and observed mean
-        in up to ten groups of rows, of several classes those of the first.
+        For a family, if there was an evaluate round: weight, predicted mean and
+        observed mean in up to ten groups of rows; with several classes, those of the
+        first class.
     evaluation_note : str
-        Why there is no "r2", if clients did not send what it takes.
+        Why there is no "r2", if clients did not send the necessary sums.
     evaluation_failures : dict of str to str
         Clients that did not evaluate, and why.
     privacy : PrivacyReport or None
-        What was promised, and what it cost, if privacy was on. The number of rows is
-        then noisy, or None.
+        The guarantee and its cost, if the fit was private. The number of rows is then
+        noisy, or None.
     refinement : Refinement or None
-        How the rounds went, if there were several.
+        Account of the rounds, if there were several.
     mode : str
         What "auto" chose and why, if it was one shot.
     feature_map : str
@@ -121,8 +122,8 @@ class FitReport:
         Description of the fit by the program that ran it: "title", "question",
         "formula", "data" and the like. The HTML page shows it.
     residual_failures : dict of str to str
-        Clients in the model that sent no residuals, which robust standard errors need
-        of all, and why.
+        Clients in the model that sent no residuals, and why. Robust standard errors
+        need the residuals of all clients.
     compare : callable, optional
         Returns what is known about single `sites`; called on first access.
     infer : callable, optional

@@ -76,7 +76,7 @@ class FitResult:
     repeated : list of str
         Clients that answered twice in later rounds.
     refinement : Refinement, optional
-        How the rounds went, if there were several.
+        Account of the rounds, if there were several.
     privacy : PrivacyReport, optional
         What was promised and what it cost.
     mode : str

@@ -259,10 +259,11 @@ class StrategyBase(FittedAttributes):
     # ---- ledger -----------------------------------------------------------------
 
     def remove(self, client: str) -> Receipt:
-        """Take a client out of the ledger: its site withdraws, nobody is asked.
+        """Remove a client from the ledger when its site withdraws; no client is asked.
 
-        After a fit, `model_`, `statistics_` and `report_` are those of the others. What
-        was saved, printed or sent before still has its rows in it.
+        After a fit, `model_`, `statistics_` and `report_` are those of the other
+        clients. Whatever was saved, printed or sent before still contains the client's
+        rows.
 
         Parameters
         ----------
@@ -272,7 +273,8 @@ class StrategyBase(FittedAttributes):
         Returns
         -------
         Receipt
-            Who, when, the hash of the total before and after, and how exact it is.
+            The client, the time, the hash of the total before and after, and a bound on
+            its error.
         """
         from ..federation.ledger.contribution_ledger import Ledger
 

@@ -37,62 +37,64 @@ def ridge_client_app(
 ) -> ClientApp:
     """Return a ClientApp that answers `FedRidge`, or `LegacyFedRidge`.
 
-    It sends the client's sufficient statistics, once, or what else the strategy asks
-    for: a private release, an evaluation, a vector in each of several rounds.
+    It sends the client's sufficient statistics, once, or whatever else the strategy
+    requests: a private release, an evaluation, or a vector in each of several rounds.
 
     Parameters
     ----------
     load_data : callable
-        ``load_data(context)`` returns this client's rows as (X, y),
-        (X, y, sample_weight) or (X, y, sample_weight, offset); or a whole table, a data
-        frame or a `TableFile`, of which ``FedRidge(formula=...)`` says what is X and
-        what is y. For data beyond memory: an iterable of such (X, y); an Arrow stream,
-        such as a query of DuckDB or Polars, with the names of its target and weights,
-        ``(query, "days")``; or finished `SufficientStatistics`. An offset is for
-        ``FedRidge(family=...)``. Of what it raises the server is told the type and the
-        line; the message, which may quote data, is in the client's own log. To tell the
-        server a reason, raise a `DataError`.
+        ``load_data(context)`` returns this client's rows as (X, y), (X, y,
+        sample_weight) or (X, y, sample_weight, offset); or a whole table, a data frame
+        or a `TableFile`, from which ``FedRidge(formula=...)`` computes X and y. For
+        data larger than memory: an iterable of such (X, y); an Arrow stream, such as a
+        query of DuckDB or Polars, with the names of its target and weights, ``(query,
+        "days")``; or finished `SufficientStatistics`. An offset is for
+        ``FedRidge(family=...)``. If ``load_data`` raises an exception, the server
+        receives only the type and the line; the message, which may quote data, stays in
+        the client's own log. To send the server a reason, raise a `DataError`.
     load_eval_data : callable, optional
         The same for evaluation rows; by default the training rows.
     load_new_data : callable, optional
         ``load_new_data(context, since)`` returns the rows since a position, and the new
         position, a number or a text: ``(X, y), position``. ``since`` is a position that
-        it returned before, or None for all rows. With it, a server that has a ledger is
-        sent new rows only, where both sides know exactly what was sent before.
+        it returned before, or None for all rows. With it, a server that keeps a ledger
+        receives the statistics of new rows only, if both sides know exactly what was
+        sent before.
     upload_folder : path-like, optional
         A folder in which the client records what it has sent (no rows), for tests and
-        simulations. In a deployment the site names one of its own in its node-config,
-        ``uploads="/data/uploads"``. Without any, all rows are sent every time.
+        simulations. In a deployment the site names its own folder in its node-config,
+        ``uploads="/data/uploads"``. Without a folder, the statistics of all rows are
+        sent every time.
     min_rows : int
         With fewer rows, weights of zero not counted, the client declines: the
         statistics of one row are the row.
     share_feature_names : bool
-        Send the names of columns and targets in clear, and not only hashes and their
-        order. Errors name columns by number unless this is set.
+        Send the names of columns and targets as text, not only their hashes and order.
+        Errors name columns by number unless this is set.
     feature_maps : sequence of FeatureMap, optional
-        The only maps that this client lets its rows go through, whatever the numbers
-        that stand for ``gamma="scale"`` and the like; an empty one allows none. By
-        default the server's choice, which is logged: a map that is not linear can be
-        chosen so that statistics tell single rows.
+        The only maps that this client applies, with any numbers computed from data, as
+        for ``gamma="scale"``; an empty sequence allows none. By default the client
+        applies the map that the server chooses, and logs it: a nonlinear map can be
+        chosen so that statistics reveal single rows.
     privacy_policy : PrivacyPolicy, optional
-        The least privacy this client insists on. With a policy, it answers private
-        requests only, and no evaluation.
+        The weakest privacy that this client accepts. With a policy, it answers only
+        private requests, and no evaluation.
     privacy_ledger : PrivacyLedger, optional
-        Account of what was released about these rows, over all runs.
+        Record of all releases about these rows, over all runs.
     client_name : str or callable, optional
         Name in the ledger, or ``client_name(context)``: node ids change from run to
         run.
     display_name : callable, optional
-        From the context to what reports call this client, if it is not the name in its
-        node-config, or its partition.
+        A function from the context to the client's name in reports, if that is not the
+        name in its node-config, or its partition.
     site_policy : SitePolicy, optional
         What this client refuses to send, for tests and simulations. In a deployment the
-        site names a file of its own in its node-config or environment, which holds in
-        any case; if there are both, both must be satisfied.
+        site names its own file in its node-config or environment, which always applies;
+        if there are both, both must be satisfied.
     secure_policy : SecurePolicy, optional
-        What this client insists on in secure sums, for tests and simulations. With a
-        policy it takes part in secure sums only; without one, it does so from the first
-        secure sum of a run on.
+        Conditions of this client for secure sums, for tests and simulations. With a
+        policy the client answers only secure sums; without one, this holds from the
+        first secure sum of a run on.
     reuse_data : bool
         Keep rows in memory between the rounds of a fit that takes several, up to 1 GiB
         in a process, instead of calling `load_data` in each. Rows that are not arrays,
@@ -102,19 +104,19 @@ def ridge_client_app(
     Returns
     -------
     ClientApp
-        What a ``client_app.py`` has under the name ``app``.
+        The object to assign to ``app`` in ``client_app.py``.
 
     Raises
     ------
     PrivacyError
-        If there is a ledger and no name.
+        If there is a ledger but no name.
     FedRidgeError
-        If `load_data` is no function, `min_rows` no whole number of at least 1,
-        `feature_maps` are not maps, or a policy is none.
+        If `load_data` is not a function, `min_rows` is not a whole number of at least
+        1, `feature_maps` are not maps, or a policy is not a policy.
 
     Examples
     --------
-    A ``client_app.py``; `FedRidge` has the whole path, server and simulation included.
+    A ``client_app.py``; `FedRidge` has a complete example, with server and simulation.
 
     >>> import numpy as np
     >>> from fedridge_flwr import ridge_client_app
@@ -126,7 +128,7 @@ def ridge_client_app(
     >>> type(app).__name__
     'ClientApp'
 
-    What does not go together is refused before anybody asks:
+    Settings that cannot be combined are refused when the app is created:
 
     >>> from fedridge_flwr import PrivacyLedger
     >>> ledger = PrivacyLedger("/data/ledger.json", max_epsilon=3.0, max_delta=1e-5)

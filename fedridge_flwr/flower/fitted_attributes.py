@@ -51,7 +51,7 @@ class FittedAttributes:
 
     @property
     def report_(self) -> FitReport:
-        """Who took part, what it cost, how well posed the answer is."""
+        """Who took part, what the fit cost, and how well conditioned it is."""
         return fitted(self._run.report)
 
     @property
@@ -66,7 +66,7 @@ class FittedAttributes:
 
     @property
     def statistics_(self) -> Statistics | PrivateStatistics:
-        """The total over all participants; another alpha needs no other round."""
+        """The total over all participants; another alpha needs no further round."""
         result = self._run.result
         if result is not None and result.statistics is None:
             raise AttributeError(
@@ -78,9 +78,10 @@ class FittedAttributes:
 
     @property
     def client_statistics_(self) -> dict[str, Exact]:
-        """Statistics by client, by name where it has one, where the server kept them.
+        """Statistics by client (by its name, if it has one), if the server kept them.
 
-        It does with ``cv="server"`` or "clients", and, up to 32 MB in all, to screen.
+        The server keeps them with ``cv="server"`` or "clients", and for screening if
+        they take at most 32 MB together.
         """
         gathered = fitted(self._run.result).gathered
         parts, wanted = gathered.answers.parts, gathered.answers.participants
@@ -95,10 +96,10 @@ class FittedAttributes:
     def inference_(self) -> Inference | FamilyInference | PrivateInference:
         """Standard errors, tests and intervals of the model.
 
-        Of a private model they include the noise, or are withheld with the reason.
+        For a private model they include the noise, or are withheld with a reason.
 
-        They are of the kind that `standard_errors` says. Other kinds are `infer` of
-        `statistics_`, with ``parts`` from `client_statistics_` or ``residuals`` from
+        Their kind is that of `standard_errors`. For other kinds call `infer` with
+        `statistics_`, and ``parts`` from `client_statistics_` or ``residuals`` from
         `residual_moments_`.
         """
         model = self.model_

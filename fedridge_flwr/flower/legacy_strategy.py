@@ -120,14 +120,14 @@ screen, unnamed, strict, formula, ledger
     selection_ : AlphaSelection
         How alpha was chosen, if it was.
     report_ : FitReport
-        Who took part, what it cost, how well posed the answer is.
+        Who took part, what the fit cost, and how well conditioned it is.
     statistics_ : SufficientStatistics
         The total, as in `fedridge_flwr.FedRidge`.
 
     Raises
     ------
     FedRidgeError
-        If settings do not go together, before any round.
+        If settings cannot be combined; raised before any round.
 
     Notes
     -----
@@ -180,7 +180,7 @@ screen, unnamed, strict, formula, ledger
     ...     backend_config={"client_resources": {"num_cpus": 1}, "init_args": quiet},
     ... )
 
-    The model is that of all rows in one place:
+    The model equals that of all rows in one place:
 
     >>> models
     [RidgeModel(alpha=1.0, 3 features, 100 rows, 2 clients, R²=0.9916)]

@@ -83,76 +83,76 @@ class FedRidge(StrategyBase, Strategy):
         Clients that have them in another order rearrange their rows.
     classes : sequence of labels or "auto", optional
         Classify: y of every client has labels (text, whole numbers, booleans), and the
-        model is that of RidgeClassifier. "auto" takes the labels that clients have.
+        model is that of RidgeClassifier. "auto" uses the labels that clients have.
     class_weight : mapping or "balanced", optional
-        Weight of the rows of each class; "balanced" costs a small round more.
+        Weight of the rows of each class; "balanced" takes one more small round.
     alphas : sequence of float or "auto", optional
         Candidates to choose alpha from, instead of `alpha`; "auto" where only `cv` is
         given.
     cv : {"server", "clients", "gcv", "groups"}, optional
         How to choose; "server" where only `alphas` is given. "server" leaves one client
         out in turn and computes the losses itself; "clients" sends every client the
-        models of the others in one more round and lets it count. Both keep the
-        statistics of every client. "gcv" needs the total only. "groups", in secure
+        models of the others in one more round, which compute the losses. Both keep the
+        statistics of every client. "gcv" needs only the total. "groups", in secure
         sums, leaves out one of several groups of at least `SecureSum.min_clients`.
     one_standard_error : bool
         Choose the largest alpha within one standard error of the best.
     standard_errors : {"classical", "CR0", "CR1", "HC0", "HC1", "HC2", "HC3"}
-        What `inference_` has, as in `infer`. HC takes one more round, in which every
-        client in the model must answer; the model is the same.
+        The kind of standard errors in `inference_`, as in `infer`. HC takes one more
+        round, in which every client in the model must answer; the model is the same.
     wire_dtype : {"float64", "float32"}
         With "float32" clients send correlations as float32: half the bytes, and
-        coefficients right to 6e-8 (clients with fewer rows than features: 1.2e-7) times
-        the condition of the system (``report_.wire_error``).
+        coefficients accurate to 6e-8 (clients with fewer rows than features: 1.2e-7)
+        times the condition of the system (``report_.wire_error``).
     statistics : {"moments", "fixed", "triangular"}
         "fixed": sums as whole numbers, three times the bytes. The model is the same,
-        bit for bit, whatever the order of clients and the division of rows among them.
+        bit for bit, for any order of the clients and any division of rows among them.
         "triangular": `TriangularStatistics`, for nearly dependent columns.
     privacy : DifferentialPrivacy, optional
-        Differential privacy of every record. Clients then send noisy sums only, there
-        is no evaluate round, and alpha is chosen by the noisy statistics.
+        Differential privacy of every record. Clients then send only noisy sums, there
+        is no evaluate round, and alpha is chosen from the noisy statistics.
     feature_map : FeatureMap or str, optional
-        What every client does to its columns first: random Fourier or neural tangent
-        features, a projection, and so on. The map travels in the request. One that
-        needs data (``gamma="scale"``) costs a small round more. The model takes raw
-        columns.
+        The map that every client applies to its columns first: random Fourier or neural
+        tangent features, a projection, and so on. The map is part of the request. A map
+        that needs data (``gamma="scale"``) takes one more small round. The model takes
+        raw columns.
     mode : {"oneshot", "refine", "cg", "auto"}
-        "oneshot": everything in one round. "refine": exact as well, in a few rounds
-        and a seventh to a quarter of the bytes: clients send a rough factor first and
-        then one vector in each round. "cg": the same without the factor, where a matrix
-        of d x d is too much for the server. "auto" does what `recommend` says:
-        "oneshot" while the statistics are within `max_bytes`, else "refine", or "cg"
-        beyond 25,819 features.
+        "oneshot": everything in one round. "refine": exact as well, in a few rounds and
+        a seventh to a quarter of the bytes: clients send a rough factor first and then
+        one vector in each round. "cg": the same without the factor, for servers that
+        cannot hold a matrix of d x d. "auto" does what `recommend` says: "oneshot"
+        while the statistics are within `max_bytes`, else "refine", or "cg" beyond
+        25,819 features.
     tol : float
         Relative residual at which "refine" and "cg" stop.
     max_rounds : int
         Rounds after which they stop in any case, with a warning.
     max_bytes : int
-        What one client may have to send at once in "auto". Those with so few rows that
-        they stay below send their statistics and are not asked again; the model is that
-        of all.
+        The largest message of one client in "auto". Clients with so few rows that they
+        stay below it send their statistics and are not asked again; the model is that
+        of all clients.
     screen : {"report", "exclude", "off"}
         Compare clients with each other, by the scale of their columns and by how far
         each one moves the model of the others. "report" names clients that stand out in
         ``report_.suspects`` and changes nothing. "exclude" leaves them out, as long as
         they are a minority. Not available with privacy.
     unnamed : {"refuse", "accept"}
-        What to do with clients whose columns have no names (bare arrays) where others,
-        or `feature_names`, have: nobody can tell whether their columns are in order.
-        "accept" takes it for granted, and ``report_.unverified`` names them.
+        What to do with clients whose columns have no names (bare arrays) if other
+        clients, or `feature_names`, have names: their order cannot be checked. "accept"
+        assumes that it is right, and ``report_.unverified`` names the clients.
     strict : bool
         End with an `IncompleteFitError`, and without a model, if any client that was
         asked is not in it. Off by default: the model is exact for the others, and the
         first line of the report says how many clients and rows are in it.
     secure : SecureSum, optional
-        The server learns the sum of all clients' statistics, exactly, and no single one
-        of them, in five exchanges. Experimental; see `SecureSum`.
+        The server learns the exact sum of all clients' statistics, but no single
+        client's, in five exchanges. Experimental; see `SecureSum`.
     formula : str or TableFormula, optional
-        As in ``"bp ~ age + C(sex)"``, where clients have whole tables. One round more
-        agrees on the levels of categories and names the tables that do not fit.
+        As in ``"bp ~ age + C(sex)"``, if clients have whole tables. One more round
+        agrees on the levels of categories and names tables that do not match.
     ledger : path-like, optional
-        File of a `Ledger`, as an absolute path. Answers are added to what it has, in
-        place of earlier ones of the same site; an interrupted run is taken up again.
+        File of a `Ledger`, as an absolute path. Answers are added to it and replace
+        earlier ones of the same site; an interrupted run is continued.
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
@@ -166,20 +166,20 @@ class FedRidge(StrategyBase, Strategy):
     selection_ : AlphaSelection
         How alpha was chosen, if it was.
     report_ : FitReport
-        Who took part, what it cost, how well posed the answer is.
+        Who took part, what the fit cost, and how well conditioned it is.
     statistics_ : SufficientStatistics
-        The total, so that another alpha needs no other round; with privacy on,
-        `PrivateStatistics`. There is none in the modes of several rounds.
+        The total, with which another alpha needs no further round; with privacy,
+        `PrivateStatistics`. Fits in several rounds have none.
 
     Raises
     ------
     FedRidgeError
-        If settings do not go together, before any round.
+        If settings cannot be combined; raised before any round.
 
     Examples
     --------
-    Three clients with a part of the diabetes data each. In an app of yours, both apps
-    are in files of their own, and ``flwr run`` takes the place of ``run_simulation``.
+    Three clients, each with a part of the diabetes data. In your own app, the client
+    and the server are in separate files, and ``flwr run`` replaces ``run_simulation``.
 
     >>> from flwr.app import Context
     >>> from flwr.serverapp import Grid, ServerApp
@@ -201,7 +201,7 @@ class FedRidge(StrategyBase, Strategy):
     >>> backend = {"client_resources": {"num_cpus": 1}, "init_args": quiet}
     >>> run_simulation(server_app, client_app, num_supernodes=3, backend_config=backend)
 
-    The model is that of all rows in one place:
+    The model equals that of all rows in one place:
 
     >>> strategy.model_
     RidgeModel(alpha=1.0, 10 features, 442 rows, 3 clients, R²=0.4512)
@@ -211,7 +211,7 @@ class FedRidge(StrategyBase, Strategy):
     >>> len(strategy.report_.participants), strategy.report_.failures
     (3, {})
 
-    Another alpha needs no other round:
+    Another alpha needs no further round:
 
     >>> solve(strategy.statistics_, alpha=0.1)
     RidgeModel(alpha=0.1, 10 features, 442 rows, 3 clients, R²=0.5126)
@@ -278,17 +278,17 @@ class FedRidge(StrategyBase, Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the round: wait for nodes, ask, fold, solve, and evaluate if wanted.
+        """Run the round: wait for nodes, ask them, add up, solve, and evaluate.
 
         Parameters
         ----------
         grid : Grid
             The grid to reach the nodes.
         initial_arrays : ArrayRecord, optional
-            Accepted where FedAvg had it; only `evaluate_fn` sees it, as round 0.
+            Accepted as in FedAvg; only `evaluate_fn` sees it, as round 0.
         num_rounds : int
-            Accepted where FedAvg had it, and ignored: one round is all there is, or
-            those of the privacy or the mode.
+            Accepted as in FedAvg, and ignored: the number of rounds is one, or follows
+            from the privacy settings or the mode.
         timeout : float
             Seconds per phase: waiting for nodes, training, evaluation. Nodes that have
             not answered by then are left out and named in ``report_.failures``.

@@ -21,7 +21,7 @@ def table_client_app(**options: Any) -> ClientApp:
 
         flower-supernode ... --node-config 'data="/data/heart.csv"'
 
-    with ``table="/data/table.toml"`` beside it if the file needs `TableOptions`. In a
+    with ``table="/data/table.toml"`` next to it if the file needs `TableOptions`. In a
     simulation the run-config has ``data``: a folder with one file for each client, a
     pattern such as ``"heart/*.csv"``, or one file and the ``client-column`` that names
     the client of each row; and ``table``.
@@ -29,12 +29,12 @@ def table_client_app(**options: Any) -> ClientApp:
     Parameters
     ----------
     **options
-        As of `ridge_client_app`.
+        The options of `ridge_client_app`.
 
     Returns
     -------
     ClientApp
-        What a ``client_app.py`` has under the name ``app``.
+        The object to assign to ``app`` in ``client_app.py``.
 
     Examples
     --------

@@ -28,7 +28,7 @@ INCLUDED = (
 
 @dataclass(frozen=True, eq=False)
 class PrivateInference:
-    """Wald tests and intervals of one private release, its noise included.
+    """Wald tests and intervals of one private release, including its noise.
 
     The coefficients are least squares corrected for noise, without a penalty: they are
     not those of the model, which are shrunk. They minimise ``r'V⁻¹r``, r = h − G w,

@@ -27,7 +27,7 @@ class Spent:
 
 
 class PrivacyLedger:
-    """Account of every private release about the same data, up to a budget.
+    """Record of every private release about the same data, up to a budget.
 
     The entry is on disk before the release is made, so that no crash leaves a release
     uncounted. If the ledger cannot be read or written, every request is refused.
@@ -37,8 +37,8 @@ class PrivacyLedger:
     path : path-like
         File of the ledger, an SQLite database: an absolute path, on the machine that
         holds the data, in a folder that exists, on storage that is kept and backed up.
-        Without the file, what was spent is forgotten. Several clients may share it,
-        each under its own name. A JSON file of version 0.1.0 is converted.
+        Without the file, the record of past releases is lost. Several clients may share
+        it, each under its own name. A JSON file of version 0.1.0 is converted.
     max_epsilon, max_delta : float
         The budget of each client.
     neighboring : {"add-or-remove-one", "replace-one"}

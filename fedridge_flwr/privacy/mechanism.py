@@ -36,7 +36,7 @@ _MISSING = math.nan
 
 @dataclass(frozen=True)
 class DifferentialPrivacy:
-    """(epsilon, delta)-differential privacy of every single record of every client.
+    """(epsilon, delta)-differential privacy for every record of every client.
 
     A row (a, b) with ``‖a‖ <= Bx`` and ``|b| <= By`` adds::
 
@@ -59,11 +59,11 @@ class DifferentialPrivacy:
         Which data sets are neighbours: with or without one record, or with one record
         replaced by another; the number of rows is then public.
     trust : {"local", "server", "secagg"}
-        Who is trusted. "local": nobody, every client adds the whole noise. "server":
+        Who is trusted. "local": nobody; every client adds all of the noise. "server":
         the server, which sees the clipped sums and adds the noise once. "secagg": the
-        secure sum; every client adds its part of the noise, and takes part only if
-        `min_clients` are in the sum, in every round:
-        ``FedRidge(secure=SecureSum(), privacy=...)``.
+        secure sum; every client adds a part of the noise, and takes part only if
+        `min_clients` are in the sum, in every round: ``FedRidge(secure=SecureSum(),
+        privacy=...)``.
     rounds : int
         1 is the one-shot release. More is residual refinement: the same (epsilon,
         delta) spread over this many rounds. With "secagg" each is a secure sum.
@@ -71,7 +71,7 @@ class DifferentialPrivacy:
         Between the first and the last round, ask this many groups of clients one after
         another and update the coefficients after each. Every client still answers
         `rounds` times. For ``trust="local"`` only: noise that is added once per sum
-        would be added to that of every group.
+        would be added to the sum of every group.
     min_clients : int
         With "secagg", the number of clients needed for a release.
     max_colluding : int
@@ -93,18 +93,19 @@ class DifferentialPrivacy:
         For "auto": "n_features", "n_rows" and "n_clients" of all clients together, from
         public knowledge. If features are known to be correlated, "decay" says how fast
         the variances of their principal components fall, as 1/i**decay; by default 0,
-        all alike. Where they fall like 1/i and that is not said, "auto" may lose nearly
-        all of the signal (100 features, 8000 rows, epsilon 0.5: 95% instead of 51%).
+        all equal. If they fall like 1/i and "decay" is not given, "auto" may lose
+        nearly all of the signal (100 features, 8000 rows, epsilon 0.5: 95% instead of
+        51%).
     expected_r2 : float
         With several rounds, how much of the target's variance the features explain, as
-        far as is known beforehand: the prior of the estimate. Where 1.0 turns out to
-        be wrong, because they explain nothing, the error is about 14, 7 and 4% above
-        predicting zero at epsilon 0.1, 0.5 and 1; with 0.6 it is 7, 3 and 2%.
+        far as is known beforehand: the prior of the estimate. If the features explain
+        nothing, so that 1.0 is wrong, the error is about 14, 7 and 4% above predicting
+        zero at epsilon 0.1, 0.5 and 1; with 0.6 it is 7, 3 and 2%.
     rules : {2, 1}
         How clients make a release. 1 is version 0.1.0, whose clients refuse any other:
-        rows are shortened without the constant of the intercept, which biases it where
-        many rows are too long, and the budget is split half and half, or in several
-        rounds as it was then.
+        rows are shortened without the constant of the intercept, which biases it if
+        many rows are too long, and the budget is split in halves, or in several rounds
+        as in 0.1.0.
 
     Raises
     ------
@@ -225,7 +226,7 @@ class DifferentialPrivacy:
 
     @property
     def steps(self) -> int:
-        """Exchanges one after another, of which the first and last ask everybody."""
+        """Number of consecutive exchanges; the first and the last ask all clients."""
         return min(self.rounds, 2) + max(self.rounds - 2, 0) * self.waves
 
     def bounds(self, n_features: int, n_targets: int, intercept: bool) -> Bounds:

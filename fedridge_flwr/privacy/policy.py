@@ -14,9 +14,9 @@ from .validators import check_choice, check_setting
 class PrivacyPolicy:
     """The weakest privacy a client accepts; it declines every weaker request.
 
-    It holds for each run by itself: what a server asks for in one run adds up, and the
-    sum must not exceed the policy. To limit all runs together, and requests that arrive
-    at the same time, keep a `PrivacyLedger`.
+    It applies to each run separately: the requests of a server in one run add up, and
+    their sum must not exceed the policy. To limit all runs together, and requests that
+    arrive at the same time, keep a `PrivacyLedger`.
 
     Parameters
     ----------
@@ -25,19 +25,19 @@ class PrivacyPolicy:
     neighboring : str, optional
         The only relation accepted; by default either.
     trust : str or collection of str
-        Whom the client trusts; by default ("local",), nobody.
+        Whom the client trusts; by default ("local",), which trusts nobody.
     calibration : str or collection of str
         Calibrations accepted; there is only "exact".
     report_failures : bool
-        Whether the server is told why a release cannot be made: that ``load_data``
-        failed, or that some column holds no number at all (it would contribute noise
-        and nothing else). Off by default: such facts are about the rows, and not
-        covered by the guarantee. That column *names* are not those agreed on is told
-        in any case.
+        Whether the server learns why a release cannot be made: that ``load_data``
+        failed, or that some column contains no numbers (it would contribute only
+        noise). Off by default: such facts are about the rows, and the guarantee does
+        not cover them. The server always learns if column *names* differ from those
+        agreed on.
     max_colluding : int
-        How many clients may side with the server, by the client's own judgement: of
-        noise that is divided in a secure sum, `DifferentialPrivacy.max_colluding` must
-        be at least that.
+        How many clients may collude with the server, in the client's own judgement. If
+        noise is divided in a secure sum, `DifferentialPrivacy.max_colluding` must be at
+        least this number.
 
     Raises
     ------

@@ -80,7 +80,8 @@ class RidgeClassifierModel(RidgeModel):
     ) -> RidgeClassifierModel:
         """Return a model of the targets 1 and -1 as a classifier.
 
-        So another alpha needs no other round: solve the ``statistics_`` of a strategy.
+        With it another alpha needs no further round: solve the ``statistics_`` of a
+        strategy.
 
         Parameters
         ----------

@@ -256,7 +256,7 @@ def elastic_net_path(
 def lasso_alphas(
     stats: SufficientStatistics, l1_ratio: float = 1.0, *, fit_intercept: bool = True
 ) -> Array:
-    """Return 100 penalties, from the smallest that leaves nothing down to 1/1000 of it.
+    """Return 100 penalties, from the smallest that removes all columns to 1/1000 of it.
 
     Parameters
     ----------

@@ -448,7 +448,7 @@ class MomentViews(HasSchema):
     def gram(self) -> Array:
         """The paper's Gram matrix ``G = X'X``, shape (d, d); with weights ``X'WX``.
 
-        Put together again from co-moments and means.
+        Computed from co-moments and means.
         """
         means = self.feature_means
         return self.centred_gram + self.total_weight * np.outer(means, means)

@@ -13,8 +13,8 @@ class SaveStatistics:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to a file from which they come back bit for bit.
 
-        Two files that differ by the rows of one person give that person's row: keep
-        them as you keep the rows. Only the owner of the file can read it.
+        Two files that differ by one person's row reveal that row: protect them as you
+        protect the rows. Only the owner of the file can read it.
 
         Parameters
         ----------
@@ -43,7 +43,7 @@ class SaveStatistics:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return what `save` wrote; everything is checked, nothing in it is trusted.
+        """Return what `save` wrote, after checking it.
 
         Parameters
         ----------

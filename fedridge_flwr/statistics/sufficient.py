@@ -68,8 +68,8 @@ class SufficientStatistics(MomentViews, SaveStatistics):
     n_clients : int
         How many contributions were merged.
     means_low : ndarray of shape (d + t,), optional
-        What rounding cut off the means. It keeps merging many unlike clients exact,
-        and stays behind when statistics are packed.
+        The rounding errors of the means. They keep merging accurate when many clients
+        differ, and are not part of packed statistics.
     rounding : float
         How far each correlation may be off: 6e-8 where some of the rows came as
         float32, 1.2e-7 where they came as a factor in float32 (clients with fewer rows
@@ -85,7 +85,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
                             statistics *are* the row, see ``min_rows`` of
                             `ridge_client_app`
     constant column         zero variance; only ``alpha=0`` cannot be solved
-    n < d                   fine, the sum over clients is what has to suffice
+    n < d                   fine: only the sum over clients needs enough rows
     d = 1                   X must still be 2-D, of shape (n, 1)
     t > 1                   one Gram matrix serves all targets
     NaN, inf, text          `DataError` naming the column and how many
@@ -161,7 +161,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
         >>> SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0]).means
         array([2., 3.])
 
-        A weight of 2 is a row that is there twice:
+        A weight of 2 is equivalent to two equal rows:
 
         >>> twice = SufficientStatistics.from_data([[1.0], [3.0]], [2.0, 4.0], [2, 1])
         >>> twice.count, twice.total_weight, twice.gram.round(6).tolist()
@@ -192,12 +192,12 @@ class SufficientStatistics(MomentViews, SaveStatistics):
     def from_batches(
         cls, batches: Iterable[tuple[Any, ...]], feature_map: FeatureMap | None = None
     ) -> SufficientStatistics:
-        """Return the statistics of rows that come in batches, for data beyond memory.
+        """Return the statistics of rows in batches, for data larger than memory.
 
         Parameters
         ----------
         batches : iterable of (X, y) or (X, y, sample_weight)
-            Batches with the same columns; each is forgotten before the next.
+            Batches with the same columns; only one is in memory at a time.
         feature_map : FeatureMap, optional
             Map of the features.
 
@@ -396,7 +396,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
         rounding: float = 0.0,
         **schema: Any,
     ) -> SufficientStatistics:
-        """Unpack `to_array`; everything is checked, nothing in it is trusted.
+        """Unpack the result of `to_array`, after checking it.
 
         Parameters
         ----------
@@ -434,7 +434,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
     def unpack(
         cls, array: Any, schema: Schema, count: int | None, rounding: float = 0.0
     ) -> SufficientStatistics:
-        """Return the statistics in a packed vector of which nothing is trusted."""
+        """Return the statistics in a packed vector, after checking it."""
         array = check_packed(array, schema.n_features, schema.n_targets)
         width = schema.n_features + schema.n_targets
         weight = float(array[0])

@@ -314,7 +314,7 @@ class TriangularStatistics(HasSchema):
     def unpack(
         cls, array: Any, schema: Schema, count: int | None
     ) -> TriangularStatistics:
-        """Return the statistics in a packed vector of which nothing is trusted.
+        """Return the statistics in a packed vector, after checking it.
 
         Whatever R is, R'R is positive semi-definite; all else is checked.
         """

@@ -1,4 +1,4 @@
-"""The client that a region is to the federation above: its own federation."""
+"""The client of a region, which runs the federation of the region's own sites."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedridge_flwr.errors import DataError
 def load_data(context: Context) -> SufficientStatistics:
     """Run the region's federation, and return the statistics of its sites together.
 
-    Its SuperNode says how, by ``--node-config``: `app`, this folder on the region's
+    The region's SuperNode sets ``--node-config``: `app`, this folder on the region's
     machine; `superlink`, the region's own in ``~/.flwr/config.toml``; `output-dir`, a
     folder for the region's model and report; `settings`, more of the run-config.
     """
     told = {key: str(value) for key, value in context.node_config.items()}
     folder = Path(told["output-dir"])
     total = folder / "total.stats"
-    total.unlink(missing_ok=True)  # that of an earlier run is no answer to this one
+    total.unlink(missing_ok=True)  # never answer with an earlier run
     target = context.run_config["target"]
     settings = f'target="{target}" output-dir="{folder}" keep-statistics=true'
     subprocess.run(  # noqa: S603 - a list of arguments of the region's own, no shell

@@ -248,7 +248,8 @@ class Ledger(LedgerRuns):
         Returns
         -------
         Receipt
-            Who, when, the hash of the total before and after, and how exact it is.
+            The client, the time, the hash of the total before and after, and a bound on
+            its error.
         """
         with self._file.between_runs(), self._file.changing():
             entry, before = self._known(client), self._file.total()
@@ -306,8 +307,9 @@ class Ledger(LedgerRuns):
     def _known(self, client: str) -> LedgerEntry:
         entry = self._file.entry(client)
         if entry is None:
-            some = ", ".join(map(repr, list(self._file.entries())[:6])) or "nobody"
-            raise LedgerError(f"{client!r} is not in the ledger, which has {some}.")
+            some = ", ".join(map(repr, list(self._file.entries())[:6]))
+            found = f"has {some}" if some else "is empty"
+            raise LedgerError(f"{client!r} is not in the ledger, which {found}.")
         return entry
 
     def _put(

@@ -30,33 +30,35 @@ _VERSION = b"fedridge secure sum 2"
 
 @dataclass(frozen=True)
 class SecureSum:
-    """Let the server learn the sum of all statistics, exactly, and no single one.
+    """Let the server learn the exact sum of all statistics, but no single client's.
 
     Clients hide their statistics under masks that cancel in the sum: the published
     protocol of Bonawitz et al. (2017) on the graph of Bell et al. (2020), in five
     exchanges. The total is that of `FixedPointStatistics` in a plain run, bit for bit.
 
-    It is experimental: nobody outside has reviewed it. Clients confirm to each other
-    who is in the sum, so that a server may lie about that; with a roster at the clients
-    (`SecurePolicy`) it may also hand out keys of its own.
+    It is experimental: nobody outside the project has reviewed it. Clients confirm to
+    each other who is in the sum, which protects from a server that lies about it. A
+    roster at the clients (`SecurePolicy`) also protects from a server that replaces
+    their keys by its own.
 
     Parameters
     ----------
     min_clients : int
-        Clients that must be in the sum; with fewer nothing is released. Clients have a
-        least number of their own.
+        Number of clients that must be in the sum; with fewer, nothing is released.
+        Clients can require their own minimum.
     threshold : int, optional
-        Clients, of the neighbours of each, that must stay until the end: more than two
-        thirds, which is the default.
+        Number of each client's neighbours that must stay until the end: more than two
+        thirds of them, which is the default.
     neighbours : int, optional
-        Clients with which each one shares its masks, itself included. By default all
-        of up to 40 clients; beyond, the fewest that are safe with a fifth of the
-        clients corrupt (41 of 100, 135 of 1000), on a random ring. An odd number.
+        Number of clients with which each client shares its masks, itself included; an
+        odd number. By default all clients if there are up to 40. With more clients, the
+        smallest number that is safe if a fifth of the clients are corrupt (41 of 100,
+        135 of 1000), on a random ring.
 
     Raises
     ------
     FedRidgeError
-        If the numbers do not go together.
+        If the numbers cannot be combined.
 
     Examples
     --------
@@ -121,17 +123,17 @@ got 6.
 
 @dataclass(frozen=True)
 class SecurePolicy:
-    """What a client insists on before its statistics enter a secure sum.
+    """Conditions of a client before its statistics enter a secure sum.
 
     With a policy, a client answers secure sums and nothing else, one for each run, or
     one for each round of a private fit. It is for tests and simulations: in a
     deployment the site writes the same rules into a file of its own (`SitePolicy`),
-    since code that the server ships protects nothing.
+    since code that the server ships cannot protect the site.
 
     Parameters
     ----------
     min_clients : int
-        Clients that must be in the sum, as this one sees it.
+        Number of clients that must be in the sum, as counted by this client.
     identity : bytes or path, optional
         Its Ed25519 private key, 32 bytes or a PEM file, to sign its public keys with.
     roster : collection of bytes or path, optional

@@ -36,7 +36,7 @@ _LEVERAGE_LEFT = 1e-4
 
 
 class ClampedLossWarning(UserWarning):
-    """A loss computed from statistics is lost to rounding.
+    """A loss computed from statistics has no correct digits left.
 
     The held-out error ``y'y - 2 w'h + w'G w`` cancels where the model predicts almost
     perfectly, as in data without noise. Such losses are clipped at zero, and no longer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SiteInfluence:
-    """What every site does to the model, and how well the model fits it.
+    """The influence of every site on the model, and how well the model fits its rows.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SiteEstimates:
-    """Coefficients of every site beside those of all rows, and how much they differ.
+    """Coefficients of every site next to those of all rows, and how much they differ.
 
     A column that does not vary at a site cannot be distinguished from its intercept.
     Both are NaN there; the other coefficients are not affected.
