@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -52,6 +53,23 @@ class Ratio:
         '0.50 s against 0.25 s'
         """
         return cls(what, ours / theirs, limit, detail=against(ours, theirs) + note)
+
+    @classmethod
+    def of_pairs(
+        cls, what: str, ours: Sequence[float], theirs: Sequence[float], limit: float
+    ) -> Ratio:
+        """Return the median of ours / theirs, of runs that were timed in turn.
+
+        Both of a pair see the machine as it is at the time; medians of each may not.
+
+        Examples
+        --------
+        >>> Ratio.of_pairs("a round", [2.0, 6.0, 9.0], [1.0, 2.0, 3.0], 4.0).value
+        3.0
+        """
+        value = median(a / b for a, b in zip(ours, theirs, strict=True))
+        detail = f"{against(median(ours), median(theirs))}, median of {len(ours)} pairs"
+        return cls(what, value, limit, detail=detail)
 
     @property
     def holds(self) -> bool:

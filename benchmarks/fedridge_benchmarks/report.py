@@ -14,7 +14,7 @@ from .measure import Ratio
 
 __all__ = ["Results", "table"]
 
-_HEADS = ["what", "behind it", "measured", "limit", "holds"]
+_HEADS = ["what", "measured values", "result", "limit", "holds"]
 
 
 def table(ratios: Sequence[Ratio], machine: Mapping[str, Any]) -> str:

@@ -59,10 +59,10 @@ def describe(about: Mapping[str, Any], uses: tuple[str, ...] = ()) -> str:
         "penalty alpha on the mean loss, another objective, under which a gap like the "
         "paper's stays. Flower's own strategies, unmodified; full batch unless a batch "
         "size is named. Test rows are never trained on. Bytes are those of serialized "
-        "messages of all clients. What is above the oracle is so trial by trial; means "
-        "over different numbers of trials do not compare. Times exclude a warm-up and "
-        "the server's evaluation; what is known to have run beside other work counts "
-        "as not timed."
+        "messages of all clients. Excesses over the oracle are computed trial by trial; "
+        "means over different numbers of trials cannot be compared. Times exclude a "
+        "warm-up and the server's evaluation; runs that are known to have shared the "
+        "machine with other work count as not timed."
         f"\n{versions}; {machine['cpus']} CPUs, {machine['memory_gib']} GiB."
     )
 

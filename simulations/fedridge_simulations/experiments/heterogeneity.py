@@ -96,7 +96,7 @@ def _verdict(results: Results) -> str:
         for m, beyond in ((plain, False), (tuned, True))
     )
     return (
-        f"One-Shot is the oracle to {worst:.0e} everywhere. FedAvg is within "
+        f"One-Shot equals the oracle to {worst:.0e} everywhere. FedAvg is within "
         f"{100 * inside:.2f}% of it up to γ = 1, and with the best step up to "
         f"{percent(outside)} away beyond."
     )
