@@ -235,17 +235,27 @@ def table_of_file(file: TableFile) -> LocalTable:
 def _arrow_table(data: Any) -> Any:
     """Return a data frame as an Arrow table; columns of mixed types become text."""
     pa = load_arrow()
+    failures = pa.ArrowException, OverflowError, UnicodeError
     try:
         return pa.table(data)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+    except failures:
         if not hasattr(data, "assign"):
             raise DataError("the table has a column of several types.") from None
-    mixed = [c for c in data.columns if data[c].dtype == object]
-    text = {
-        c: data[c].map(lambda value: None if value is None else str(value), "ignore")
-        for c in mixed
-    }
+    text = {}
+    for column in data.columns:
+        try:
+            pa.array(data[column])
+        except failures:
+            text[column] = data[column].astype(object).map(_text_of, "ignore")
     return pa.table(data.assign(**text))
+
+
+def _text_of(entry: Any) -> str:
+    """Return an entry as text; the name of its type if it has none."""
+    try:
+        return str(entry).encode(errors="replace").decode()
+    except Exception:  # whatever an object says for itself
+        return type(entry).__name__
 
 
 def coded_features(coding: Coding, X: Any) -> Any:

@@ -65,7 +65,7 @@ def secure_guard(
         SecurePolicy(max(each.min_sites, 2), each.identity, each.roster)
         for each in site
     ]
-    folders = {Path(each.state) for each in site if each.state is not None}
+    folders = {Path(each.state).resolve() for each in site if each.state is not None}
     return SecureGuard(SecureMemory(context, sorted(folders)), tuple(policies))
 
 

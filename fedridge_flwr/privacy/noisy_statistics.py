@@ -20,7 +20,8 @@ from .gaussian_sampler import RandomBytes
 from .mechanism import DifferentialPrivacy
 from .release import Layout
 
-# Ten billion rows and their noise stay below.
+# Ten billion rows of a client and their noise stay below. A sum may have as much of
+# each client: else one at the limit would make those after it be refused.
 _LARGEST = 2.0**74
 _UNLIKELY = 40.0
 
@@ -86,7 +87,7 @@ class PrivateStatistics(HasSchema):
             raise StatisticsError(
                 f"private release of {expected} float64, got {sums.dtype} {sums.shape}."
             )
-        if not (np.abs(sums) < _LARGEST).all():
+        if not (np.abs(sums) <= _LARGEST * self.n_clients).all():
             raise StatisticsError("a private release has NaN or too large numbers.")
         if (sums != np.rint(sums)).any():
             raise StatisticsError("a private release must have whole numbers only.")

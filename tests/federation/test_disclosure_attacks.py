@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import InProcessGrid, node_context
+from fakes import InProcessGrid, node_context, set_task_identity
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from scipy.linalg import eigh, orth
@@ -32,6 +32,7 @@ from fedridge_flwr import (
     solve,
 )
 from fedridge_flwr.data.local_table import RowOrigin
+from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.requests import (
     AskEvaluation,
@@ -39,10 +40,13 @@ from fedridge_flwr.federation.requests import (
     AskResiduals,
     AskStatistics,
 )
+from fedridge_flwr.federation.secure_sum.client_steps import ClientState
 from fedridge_flwr.flower.protocol.request_records import (
     request_content,
     request_parts,
 )
+from fedridge_flwr.flower.release_memory import PrivacyTerms
+from fedridge_flwr.flower.secure_memory import secure_guard
 from fedridge_flwr.privacy.curator import ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion
 from fedridge_flwr.regression import ResidualMoments
@@ -421,6 +425,7 @@ def ask_for_round(
     app: ClientApp, run: int, privacy: DifferentialPrivacy, **asked: Any
 ) -> bool:
     """Return whether a site answers one round of a fit, in a run of its own."""
+    set_task_identity()
     context = node_context(0, 1)
     context.run_id = run
     context.node_config.update(asked.pop("node_config", {}))
@@ -450,6 +455,22 @@ def test_a_policy_in_the_app_does_not_give_the_site_a_new_budget(tmp_path) -> No
         for run, own in enumerate((larger[1], None, *larger))
     ]
     assert answered == [True, False, False, False]
+
+
+def test_two_policies_may_spell_the_folder_of_the_site_differently(tmp_path) -> None:
+    """It was charged twice for a release, and each sum marked twice: all refused."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    policies = [
+        SitePolicy(max_epsilon=1.0, state=tmp_path / name) for name in ("state", "link")
+    ]
+    context = node_context(0, 1)
+    asked = DifferentialPrivacy(1.0, 1e-5, **BOUNDS)
+    request = ReleaseRequest("0" * 32, asked, True, ReleaseQuestion())
+    rows = check_rows(np.column_stack([AGE, BMI]), STAY)
+    PrivacyTerms().curator(context, policies).answer(request, rows)
+    guard = secure_guard(context, None, policies)
+    guard.memory.mark("secure-keys", ClientState(1, bytes(16)), 1)
 
 
 def test_other_settings_of_a_fit_in_another_run_are_another_fit(tmp_path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clocks import Clock
-from fakes import fit
+from fakes import fit, node_context
 from flwr.clientapp import ClientApp
 from generators import linear_rows, relative_error
 from ledgers import forked, watch_statements
@@ -72,6 +72,14 @@ def grid(nodes: Iterable[int] | None = None, of: int = K, app: Any = None) -> Na
 
 def crash(message: Any) -> Any:
     raise RuntimeError("power cut")
+
+
+def refusing(name: str) -> Any:
+    """Return a node that says its name, and nothing else."""
+    app = ridge_client_app(lambda context: None, display_name=lambda context: name)
+    context = node_context(0, 1)
+    del context.node_config["partition-id"]
+    return lambda message: app(message, context)
 
 
 def assert_model(model: Any, sites: Iterable[int], of: int = K) -> None:
@@ -313,6 +321,23 @@ def test_a_strict_run_stays_open_until_everybody_is_in(path) -> None:
     rest = grid()
     assert_model(fit(make(FedRidge, path, strict=True), rest).model_, range(K))
     assert rest.asked() == ["clinic 2"]
+
+
+@pytest.mark.parametrize("answers_again", [True, False])
+def test_who_tells_its_name_itself_stays_in_an_open_run(path, answers_again) -> None:
+    """Before it answers it has no name, so it is asked once more."""
+    nodes: Any = NamedGrid.of_app(client_app(), K)
+    nodes.handlers[1003] = crash
+    with pytest.raises(IncompleteFitError):
+        fit(make(FedRidge, path, nodes=K, strict=True), nodes)
+    rest: Any = NamedGrid.of_app(client_app(), K)
+    if not answers_again:
+        rest.handlers[1001] = refusing("partition 1")
+    found = fit(make(FedRidge, path, nodes=K), rest)
+    assert found.report_.failures == {}
+    assert_model(found.model_, range(K))
+    with Ledger(path) as ledger:
+        assert len(ledger) == ledger.verify().n_clients == K
 
 
 def test_a_total_that_cannot_be_solved_is_kept_all_the_same(path) -> None:

@@ -47,6 +47,13 @@ class Rude:
         return "Rude()"
 
 
+class Mute(Rude):
+    """An object that has no text either."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError("secret 4711")
+
+
 cells = st.one_of(
     st.floats(width=64),
     st.integers(-(10**400), 10**400),
@@ -108,7 +115,12 @@ def frame(rows: list[Any]) -> pd.DataFrame:
 
 def categories(rows: list[Any]) -> pd.DataFrame:
     """Return columns of categories, where the entries can be such."""
-    found = frame(rows)
+    return categories_of(frame(rows))
+
+
+def categories_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose columns are categories, where the entries can be such."""
+    found = table.copy()
     for name in found:
         with contextlib.suppress(TypeError, ValueError):  # a list is no category
             found[name] = found[name].astype("category")
@@ -205,7 +217,7 @@ def test_a_feature_map_that_is_too_wide_is_declined():
 TABLE = {"y": TARGETS, "g": ["a", "b", "a", "b"], "x": [0.1, 0.2, 0.3, 0.4]}
 LEVELS = {"g": ("a", "b")}
 ODD = ["other", "", "1", None, np.nan, np.inf, 0.0, -1.0, 1e308, 2**70, True]
-ODD += [pd.NaT, datetime.date(2020, 1, 1), [1.0], Rude()]
+ODD += [pd.NaT, datetime.date(2020, 1, 1), [1.0], Rude(), Mute(), "\ud800"]
 CODINGS = [
     Coding(TableFormula("y ~ x + C(g)"), ("x", "g"), LEVELS),
     Coding(TableFormula("y ~ C(g):x + log(x)"), ("g", "x"), LEVELS),
@@ -218,14 +230,16 @@ CODINGS = [
 @pytest.mark.parametrize("coding", CODINGS, ids=lambda coding: coding.formula.text)
 @pytest.mark.parametrize("task", [AskRelease, AskKeys])
 @pytest.mark.parametrize("column", TABLE)
+@pytest.mark.parametrize("kind", [pd.DataFrame, categories_of])
 def test_no_record_of_a_table_is_refused_by_a_coding_of_the_server(
-    coding: Coding, task: Any, column: str
+    coding: Coding, task: Any, column: str, kind: Any
 ) -> None:
     """A server that tells which levels there are would hear whether there are more."""
     for cell in ODD:
         table = pd.DataFrame(TABLE).astype(object)
         table.at[1, column] = cell
-        assert asked_of_a_table(table, coding, secure=task is AskKeys).count == 1
+        found = asked_of_a_table(kind(table), coding, secure=task is AskKeys)
+        assert found.count == 1
     rows = pd.DataFrame(TABLE)[:1].assign(**{column: "odd"})
     assert asked_of_a_table(rows, coding, secure=task is AskKeys).count == 1
 

@@ -13,6 +13,7 @@ from fakes import InProcessGrid, drive, node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from privacy_mechanisms import seeded_source
+from secure_grids import with_array
 
 from fedridge_flwr import (
     DifferentialPrivacy,
@@ -632,6 +633,17 @@ def test_a_hostile_release_is_named_and_does_not_spoil_the_rest(fault):
     assert list(strategy.report_.failures) == [str(1000 + K - 1)]
     expected = exact_model(range(K - 1), alpha=0.5)
     np.testing.assert_allclose(strategy.model_.coef_, expected.coef_, atol=2e-4)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_one_release_at_the_limit_leaves_nobody_else_out(rounds):
+    """It came first, and the sum with any other was too large for a single release."""
+    largest = with_array(lambda sums: np.full_like(sums, np.nextafter(2.0**74, 0.0)))
+    grid = InProcessGrid.of_app(NATIVE, K)
+    honest = grid.handlers[1000]
+    grid.handlers[1000] = lambda message: largest(message, lambda: honest(message))
+    asked = FedRidge(privacy=privacy(rounds=rounds), min_available_nodes=K)
+    assert fit(asked, grid).report_.failures == {}
 
 
 def test_exact_answers_to_a_private_question_are_not_used():

@@ -11,7 +11,15 @@ import pytest
 from fakes import InProcessGrid, fit, node_context
 from flwr.app import Message
 from flwr.clientapp import ClientApp
-from secure_grids import TASKS, apps_on_a_roster, secure_grid, task_of
+from secure_grids import (
+    TASKS,
+    Fault,
+    apps_on_a_roster,
+    lost,
+    secure_grid,
+    task_of,
+    with_array,
+)
 from shared_simulation import SharedSimulation
 
 from fedridge_flwr import (
@@ -65,6 +73,13 @@ def round_of(message: Message) -> int:
 
 def losing(clients: Collection[int], server_round: int, task: str) -> InProcessGrid:
     """Return a grid in which clients are lost in one exchange of one round."""
+    return faulty(clients, server_round, task, lost)
+
+
+def faulty(
+    clients: Collection[int], server_round: int, task: str, fault: Fault
+) -> InProcessGrid:
+    """Return a grid in which clients misbehave in one exchange of one round."""
 
     def node(k: int) -> Callable[[Message], Message]:
         context, now = node_context(k, K), [0]
@@ -72,7 +87,7 @@ def losing(clients: Collection[int], server_round: int, task: str) -> InProcessG
         def handle(message: Message) -> Message:
             now[0] = round_of(message) or now[0]
             if k in clients and (now[0], task_of(message)) == (server_round, task):
-                raise ConnectionError("gone")
+                return fault(message, lambda: APP(message, context))
             return APP(message, context)
 
         return handle
@@ -202,6 +217,28 @@ def test_with_too_few_later_the_round_is_not_released(
     assert any(f"ended in round 3 of {ROUNDS}" in text for text in privately.damage)
     assert privately.releases == 3
     assert np.abs(found.model_.coef_).max() > 0.1
+
+
+def test_numbers_that_no_rows_have_end_a_later_round_and_not_the_fit() -> None:
+    """One client that breaks the protocol does not take what the others have paid."""
+
+    def huge(words: np.ndarray) -> np.ndarray:
+        words = words.copy()
+        words[0, 1] += np.uint64(2**50)
+        return words
+
+    grid = faulty([2], 3, TASKS[2], with_array(huge))
+    privately = run(grid=grid, privacy=privacy(50.0)).report_.privacy
+    assert privately.releases == 3
+    assert any("too large numbers" in text for text in privately.damage)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_threshold_of_all_ends_the_fit_when_one_is_lost_later(task: str) -> None:
+    given = {"secure": SecureSum(threshold=K), "privacy": privacy(50.0)}
+    privately = run(grid=losing([2], 3, task), **given).report_.privacy
+    assert privately.releases == 3
+    assert any(f"ended in round 3 of {ROUNDS}" in text for text in privately.damage)
 
 
 # ---- what clients insist on ---------------------------------------------------------

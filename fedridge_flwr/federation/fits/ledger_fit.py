@@ -123,6 +123,14 @@ class LedgerAggregate(Aggregate):
             if len(self._unwritten) * self._latest[0].nbytes >= _UNWRITTEN_BYTES:
                 self.keep()
 
+    def refuse(self, client: str, reason: str) -> None:
+        """Name a client that failed, but not one whose answer is in the open run.
+
+        Nodes that tell their names only when they answer are asked once more.
+        """
+        if not self.has_answered(client):
+            super().refuse(client, reason)
+
     def keep(self) -> None:
         """Write the answers that have been checked since the last time."""
         if self._unwritten:

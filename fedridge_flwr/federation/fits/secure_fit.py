@@ -94,14 +94,15 @@ def _ask_again(
     """Learn the sum of a later round over the clients that are left.
 
     The columns are those of the first round. A client that is lost before it delivers
-    is not asked again: clients refuse to skip a round.
+    is not asked again: clients refuse to skip a round. Whatever is wrong with the sum,
+    also numbers that no rows can have, the model of the rounds before stays.
     """
     first = found.answers
     members = Members(settings=first.settings, feature_map=found.feature_map)
     members.agreement = first.agreement
     try:
         parts = yield from _exchanges(found, members, release, clients, model)
-    except (NotEnoughClientsError, ProtocolError) as error:
+    except FedRidgeError as error:
         return Later(None, members, str(error).splitlines()[0])
     return Later(parts[0], members)
 

@@ -311,7 +311,7 @@ no rule 'min_row'.
         """The account of all private releases, if there is a place for it."""
         if self.max_epsilon is None or self.state is None:
             return None
-        file = Path(self.state).absolute() / "private-releases.db"
+        file = Path(self.state).resolve() / "private-releases.db"
         return PrivacyLedger(file, self.max_epsilon, self.max_delta)
 
     def reasons_by_request(self, request: Request) -> Iterator[str]:
