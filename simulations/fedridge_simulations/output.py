@@ -60,9 +60,9 @@ def describe(about: Mapping[str, Any], uses: tuple[str, ...] = ()) -> str:
         "paper's stays. Flower's own strategies, unmodified; full batch unless a batch "
         "size is named. Test rows are never trained on. Bytes are those of serialized "
         "messages of all clients. Excesses over the oracle are computed trial by "
-        "trial; means over different numbers of trials cannot be compared. Times exclude a "
-        "warm-up and the server's evaluation; runs that are known to have shared the "
-        "machine with other work count as not timed."
+        "trial; means over different numbers of trials cannot be compared. Times "
+        "exclude a warm-up and the server's evaluation; runs that are known to have "
+        "shared the machine with other work count as not timed."
         f"\n{versions}; {machine['cpus']} CPUs, {machine['memory_gib']} GiB."
     )
 

@@ -72,7 +72,8 @@ def _verdict(results: Results) -> str:
     )
     return (
         f"One-Shot equals the oracle to {results.worst_distance():.0e} after one "
-        f"round. FedAvg's gap {'persists' if honest > 0.01 else 'does not persist'}: after "
+        "round. FedAvg's gap "
+        f"{'persists' if honest > 0.01 else 'does not persist'}: after "
         f"{rounds} rounds {percent(honest)} with the same objective, {percent(other)} "
         "if σ is not divided by n."
     )
