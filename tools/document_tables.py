@@ -355,7 +355,12 @@ def private_cost_table() -> str:
         ]
         for features, epsilon in sorted({key[:2] for key in cells})
     ]
-    heads = ["features", "ε", *(f"{n:,} rows" for n in sizes), "rows for a tenth"]
+    heads = [
+        "features",
+        "ε",
+        *(f"{n:,} rows in all" for n in sizes),
+        "rows for a tenth",
+    ]
     return text_table(heads, rows)
 
 

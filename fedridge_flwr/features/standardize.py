@@ -138,7 +138,8 @@ def _numbers(values: Any, what: str) -> tuple[float, ...]:
         values = values.tolist()
     if not isinstance(values, Sequence) or not 0 < len(values) <= LARGEST_SIZE:
         raise FedRidgeError(f"{what} must be a list of numbers, one for each column.")
-    found = tuple(map(as_number, values))
+    # Maps that are equal have the same fingerprint: without the sign of -0.0.
+    found = tuple(as_number(value) + 0.0 for value in values)
     if not np.isfinite(found).all():
         raise FedRidgeError(f"{what} must be finite numbers, one for each column.")
     return found

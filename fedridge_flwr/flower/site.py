@@ -27,6 +27,7 @@ from flwr.compat.common.recorddict_compat import (
 )
 from numpy.typing import NDArray
 
+from .._text import quoted
 from ..errors import (
     ColumnNamesError,
     FedRidgeError,
@@ -126,9 +127,16 @@ class Site:
         guards = self.guards(request.task)
         streams = getattr(request, "uploads", None) is not None
         if streams and self.respond_since is not None:
-            return self.respond_since(request, guards)
-        fit = config.get(FIT_KEY)
-        return respond(request, lambda: self.load(request, fit), guards)
+            answer = self.respond_since(request, guards)
+        else:
+            fit = config.get(FIT_KEY)
+            answer = respond(request, lambda: self.load(request, fit), guards)
+        if guards.policies:  # the site's own record of what has left it
+            schema = getattr(answer, "schema", None)
+            names = getattr(schema, "feature_names", None) or ()
+            about = f", of the columns {quoted(names, len(names))}" if names else ""
+            log.info("Answered under the site policy: %r%s", request.task, about)
+        return answer
 
     def explain(self, error: Exception, config: Mapping[str, Any]) -> str:
         """Return what the server is told of an error; the rest is in the log."""

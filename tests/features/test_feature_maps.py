@@ -90,6 +90,12 @@ def test_another_process_makes_the_same_bytes():
         assert line.split() == [digest, feature_map.fingerprint(D)]
 
 
+def test_equal_numbers_have_equal_fingerprints_whatever_their_sign_of_zero():
+    one, other = Standardize([0.0], [1.0]), Standardize([-0.0], [1.0])
+    assert one == other
+    assert one.to_json() == other.to_json()
+
+
 def test_fingerprints_tell_everything_apart():
     maps = [
         RandomFourierFeatures(20, gamma=0.1),

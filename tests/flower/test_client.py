@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedridge_flwr import (
     DataError,
     FedRidgeError,
     RidgeClient,
+    SitePolicy,
     SufficientStatistics,
     ridge_client_app,
     solve,
@@ -99,6 +101,17 @@ def test_of_what_load_data_raises_type_and_place_are_told_and_no_more(
         "and is only in this client's own log: look there."
     )
     assert "hospital.csv is not here" in caplog.text
+
+
+def test_a_site_with_a_policy_has_a_record_of_what_it_answered(caplog: Any) -> None:
+    frame = pd.DataFrame(X, columns=["age", "bmi", "chol"])
+    for policy, told in ((SitePolicy(min_rows=5), True), (None, False)):
+        caplog.clear()
+        app = ridge_client_app(lambda context: (frame, Y), site_policy=policy)
+        with caplog.at_level(logging.INFO, logger="flwr"):
+            assert "arrays" in ask(app, wire.train_request({}))
+        said = "'statistics', of the columns 'age', 'bmi', 'chol'" in caplog.text
+        assert said == told
 
 
 def test_a_data_error_of_load_data_is_told_as_it_is() -> None:
