@@ -169,26 +169,31 @@ class Schema:
         return replace(self, features=features, targets=targets, n_features_in=raw)
 
 
+def _of_schema(name: str, doc: str) -> Any:
+    """Return a property that reads a field of the schema."""
+    return property(attrgetter(f"schema.{name}"), doc=doc)
+
+
 class HasSchema:
     """Gives what carries a `Schema` its fields as attributes of its own."""
 
     schema: Schema
-    n_features: int = property(attrgetter("schema.n_features"))  # type: ignore[assignment]
-    n_targets: int = property(attrgetter("schema.n_targets"))  # type: ignore[assignment]
-    feature_names: tuple[str, ...] | None = property(  # type: ignore[assignment]
-        attrgetter("schema.feature_names")
+    n_features: int = _of_schema("n_features", "Number of features.")
+    n_targets: int = _of_schema("n_targets", "Number of targets.")
+    feature_names: tuple[str, ...] | None = _of_schema(
+        "feature_names", "Names of the features, or None where they are not known."
     )
-    target_names: tuple[str, ...] | None = property(  # type: ignore[assignment]
-        attrgetter("schema.target_names")
+    target_names: tuple[str, ...] | None = _of_schema(
+        "target_names", "Names of the targets, or None where they are not known."
     )
-    feature_hash: str | None = property(  # type: ignore[assignment]
-        attrgetter("schema.feature_hash")
+    feature_hash: str | None = _of_schema(
+        "feature_hash", "Hash of the names of the features, None without names."
     )
-    feature_map: str | None = property(  # type: ignore[assignment]
-        attrgetter("schema.feature_map")
+    feature_map: str | None = _of_schema(
+        "feature_map", "Fingerprint of the feature map, or None without one."
     )
-    n_features_in: int | None = property(  # type: ignore[assignment]
-        attrgetter("schema.n_features_in")
+    n_features_in: int | None = _of_schema(
+        "n_features_in", "Number of raw columns, None if it is not known."
     )
 
 
