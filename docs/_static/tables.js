@@ -26,7 +26,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (/^-/.test(code.textContent) && code.textContent.length <= 30) {
       code.style.whiteSpace = "nowrap"; // an option such as --trusted-entities
     } else if (inTable || code.textContent.length > 24) {
-      const parts = code.textContent.split(/(?<=[/_,:=.])(?=\w)/);
+      const parts = code.textContent.split(/(?<=[/_,:=])(?=\w)/);
       code.replaceChildren(...parts.flatMap((part) => [part, document.createElement("wbr")]));
     }
   }
