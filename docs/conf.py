@@ -53,4 +53,6 @@ templates_path = ["_templates"]
 html_additional_pages = {"index": "to_docs.html"}
 html_theme_options = {"navigation_with_keys": True}
 html_show_sourcelink = False
+html_use_index = False  # nothing is indexed: it would be an empty page
+smartquotes_action = "qe"  # "--strict" is an option and no dash
 suppress_warnings = ["mystnb.unknown_mime_type"]

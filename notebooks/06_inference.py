@@ -164,8 +164,8 @@ assert abs(slopes["capital"] - 0.310) < 5e-4
 # %% [markdown]
 # ## 5. Or levels drawn from one distribution?
 #
-# This is a random intercept by restricted maximum likelihood, as `lmer(invest ~ value +
-# capital + (1 | firm))` fits it, from the same eleven matrices.
+# A random intercept by restricted maximum likelihood, from the same eleven matrices, as
+# R's `lmer(invest ~ value + capital + (1 | firm))` fits it.
 
 # %%
 print(random_site_effects(parts))

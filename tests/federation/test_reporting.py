@@ -325,7 +325,7 @@ def test_rows_that_were_dropped_are_counted_and_the_column_is_named() -> None:
 class Reader(HTMLParser):
     """Tags, attributes and visible text of a page; every element must be closed."""
 
-    void = frozenset({"meta", "br", "use", "path", "rect", "circle"})
+    void = frozenset({"meta", "wbr", "br", "use", "path", "rect", "circle"})
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -339,7 +339,7 @@ class Reader(HTMLParser):
     def handle_starttag(self, name: str, attrs: Any) -> None:
         self.tags.append(name)
         self.attributes += [(key, value or "") for key, value in attrs]
-        if name != "meta":
+        if name not in ("meta", "wbr"):
             self.open.append(name)
 
     def handle_startendtag(self, name: str, attrs: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -350,7 +351,7 @@ def _panel(n_rows: int) -> tuple[Figure, Any]:
 
 
 def _name_rows(axis: Any, names: Sequence[str]) -> None:
-    axis.set_yticks(np.arange(len(names)), [_label(name) for name in names])
+    axis.set_yticks(np.arange(len(names)), _labels(names))
     axis.set_ylim(len(names) - 0.4, -0.6)
 
 
@@ -359,6 +360,32 @@ def _label(name: str, longest: int = _LONGEST_LABEL) -> str:
     line = "".join(c if c.isprintable() else " " for c in name)
     half = longest // 2
     return line if len(line) <= longest else f"{line[: half - 1]}…{line[-half:]}"
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Return short names; of those that would look alike, the part that differs.
+
+    Examples
+    --------
+    >>> _labels([f"measurement_number_{k}_of_the_panel" for k in (1, 2)])
+    ['…ent_number_1_of_the_…', '…ent_number_2_of_the_…']
+    """
+    short = [_label(name) for name in names]
+    alike = [[n for n, s in zip(names, short, strict=True) if s == k] for k in short]
+    return [
+        label if len(set(group)) == 1 else _label(_differing(name, group))
+        for name, label, group in zip(names, short, alike, strict=True)
+    ]
+
+
+def _differing(name: str, group: Sequence[str]) -> str:
+    """Return the part of a name by which it differs from others, and some before it."""
+    alike = (len(set(letters)) == 1 for letters in zip(*group, strict=False))
+    common = sum(1 for _ in takewhile(bool, alike))
+    start = max(0, common - _LONGEST_LABEL // 2)
+    cut = name[start : start + _LONGEST_LABEL - 2]
+    after = "…" if start + len(cut) < len(name) else ""
+    return f"…{cut}{after}"
 
 
 def _legend(figure: Figure, columns: int = 2) -> None:

@@ -6,10 +6,12 @@ whoever it came from.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
 _LONGEST_WORD = 18
+_AFTER = re.compile(r"(?<=[_/.:\[-])(?=\w)")  # where long names may break
 
 
 class Markup(str):
@@ -55,6 +57,32 @@ def escaped(text: str) -> str:
     return escape("".join(visible), quote=True)
 
 
+def breakable(content: object) -> Markup:
+    """Return text in which long words may break, after the marks inside them.
+
+    Examples
+    --------
+    >>> breakable("blood_pressure_at_admission 1.5")
+    'blood_<wbr>pressure_<wbr>at_<wbr>admission 1.5'
+    """
+    if isinstance(content, Markup):
+        return content
+    words = re.split(r"([ \t\n]+)", str(content))
+    return Markup(
+        "".join(
+            Markup("<wbr>").join(map(escaped, _AFTER.split(word)))
+            if len(word) > _LONGEST_WORD
+            else escaped(word)
+            for word in words
+        )
+    )
+
+
+def _pieces(content: object) -> list[str]:
+    """Return what a line cannot be broken in."""
+    return [piece for word in str(content).split() for piece in _AFTER.split(word)]
+
+
 def table(
     caption: str,
     heads: Sequence[str],
@@ -81,7 +109,8 @@ def table(
 
     def looks(k: int, cell: object = "") -> str | None:
         kind = "number" if 0 < k <= numbers else "long" if k else ""
-        wide = any(len(word) > _LONGEST_WORD for word in str(cell).split())
+        words = str(cell).split() if isinstance(cell, Markup) else _pieces(cell)
+        wide = any(len(word) > _LONGEST_WORD for word in words)
         return f"{kind} breaks".strip() if wide else kind or None
 
     top = [
@@ -89,9 +118,11 @@ def table(
     ]
     body = []
     for first, *others in rows:
-        cells = [tag("th", first, scope="row", class_=looks(0, first))]
+        head = breakable(first)
+        cells = [tag("th", head, scope="row", class_=looks(0, first))]
         for k, cell in enumerate(others, start=1):
-            cells.append(tag("td", cell, class_=looks(k, cell), data_head=heads[k]))
+            looked = looks(k, cell)
+            cells.append(tag("td", breakable(cell), class_=looked, data_head=heads[k]))
         body.append(tag("tr", *cells))
     return tag(
         "table",

@@ -54,13 +54,17 @@ tbody th { font-weight: 500; min-width: 6.5rem; }
 .wide { width: 100%; }
 summary { cursor: pointer; color: var(--accent); padding: .3rem 0; }
 code { font-family: ui-monospace, Consolas, monospace; font-size: .92em; }
+@media (min-width: 42.01rem) {
+  td.number + td.long, th.number + th.long { padding-left: .9rem; }
+}
 @media (max-width: 42rem) {
   .cards thead { position: absolute; width: 1px; height: 1px; overflow: hidden;
     clip-path: inset(50%); }
   .cards, .cards tbody, .cards caption { display: block; }
   .cards tr { display: grid; grid-template-columns: 1fr 1fr; gap: .1rem .8rem;
     padding: .5rem 0; border-bottom: 1px solid var(--line); }
-  .cards th, .cards td { border: 0; padding: 0; text-align: left; white-space: normal; }
+  .cards th, .cards td { border: 0; padding: 0; text-align: left;
+    white-space: normal; }
   .cards tbody th { grid-column: 1 / -1; font-weight: 600; }
   .cards td::before { content: attr(data-head) " "; color: var(--muted);
     font-size: .85rem; }

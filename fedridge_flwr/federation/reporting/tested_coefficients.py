@@ -158,11 +158,21 @@ def _goodness(inference: Inference) -> Iterable[tuple[str, str]]:
         first, second = inference.f_df
         yield f"F({first:g}, {second:g})", _text(inference.f)
         yield "p of F", p_text(inference.f_p).replace("-", "−")
-    df, rest = f"{inference.df:.4g}", f"{inference.df_residual:.4g}"
+    df, rest = _plain(inference.df), _plain(inference.df_residual)
     yield "Df (residual)", f"{df} ({rest})"
-    yield "Log-likelihood", _text(inference.log_likelihood)
-    yield "AIC", _text(inference.aic)
-    yield "BIC", _text(inference.bic)
+    yield "Log-likelihood", _likelihood(inference.log_likelihood)
+    yield "AIC", _likelihood(inference.aic)
+    yield "BIC", _likelihood(inference.bic)
+
+
+def _plain(value: float) -> str:
+    """Return a number of four digits, or as many as it has before its point."""
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+def _likelihood(value: float) -> str:
+    """Return a number of which differences matter, whatever its size."""
+    return f"{value:,.1f}".replace("-", "−") if abs(value) >= 1e4 else _text(value)
 
 
 def _text(value: float) -> str:
