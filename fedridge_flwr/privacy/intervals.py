@@ -46,7 +46,7 @@ class PrivateInference:
     covariance : ndarray of shape (t, p, p)
         Their covariance matrices.
     n_rows : int
-        Effective rows (at least).
+        Effective rows, about: it is noisy.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class PrivateInference:
     y          coef  std err    z  P>|z|    [0.025  0.975]
     intercept   0.5      0.2  2.5  0.012     0.108   0.892
     age         0.2      0.1    2  0.046  0.004004   0.396
-    100 effective rows (at least); privacy noise is included, the bias of y_bound is not
+    about 100 effective rows; privacy noise is included, the bias of y_bound is not
     """
 
     terms: list[str]
@@ -126,7 +126,7 @@ class PrivateInference:
                 cells += [number(float(each)) for each in self.ci(level)[j, k]]
                 rows.append([term, *cells])
             tables.append(plain([target, *heads], rows))
-        facts = f"{self.n_rows} effective rows (at least); privacy noise is included, "
+        facts = f"about {self.n_rows} effective rows; privacy noise is included, "
         return "\n".join([*tables, f"{facts}the bias of y_bound is not"])
 
 

@@ -22,6 +22,7 @@ from .validators import check_number
 
 if TYPE_CHECKING:
     from .mechanism import DifferentialPrivacy
+    from .noisy_statistics import PrivateStatistics
 
 # So many rows, or entries of rows, are simulated at most; their sums are multiplied.
 _MOST_ROWS, _MOST_ENTRIES = 4000, 2_000_000
@@ -30,11 +31,15 @@ _REPEATS = 4
 _TYPICAL_NORM = 0.9
 _EXPLAINED = 1.0 / 3.0
 _UNEXPLAINED = 0.1
+# A single number counts for something from two deviations of its noise on.
+_SEEN = 2.0
 _GRAM_SHARES = (0.1, 0.2, 0.35, 0.5)
 _SIZES, _DECAY = ("n_features", "n_rows", "n_clients"), "decay"
 
 USABLE_BELOW = 0.15
 WEAK_BELOW = 0.5
+_RANGE = 0.4, 4.0
+"""Where nine of ten simulated losses are, in units of the estimate."""
 
 
 def predicted_loss(
@@ -127,12 +132,36 @@ def choose_release(
     return best.estimator, best.shares(1)
 
 
+def likely_loss(estimate: float) -> tuple[float, float]:
+    """Return the range that had the true loss in nine of ten simulations.
+
+    Where directions of G are not above its noise, their part of the signal is lost, and
+    noisy numbers cannot tell how much there was.
+    """
+    least, most = _RANGE
+    return min(least * estimate, 1.0), min(most * estimate, 1.0)
+
+
+def typical_length(stats: PrivateStatistics) -> float | None:
+    """Return the root mean square length of a row, None if noise hides it."""
+    d, bounds = stats.n_features, stats.bounds
+    if not bounds.intercept:
+        return None
+    gram = np.diagonal(stats.gram)
+    count = float(gram[d]) / (bounds.constant * bounds.x_step) ** 2
+    total, noise = float(np.sum(gram[:d])), stats.gram_sd * np.sqrt(d)
+    if count <= 0.0 or total <= _SEEN * noise:
+        return None
+    return min(float(np.sqrt(total / count)), stats.privacy.x_norm_bound)
+
+
 def noise_over_signal(equations: NoisyEquations, coef: Array) -> float:
     """Return ``L = Σᵢ (s_h² + s_G²|w|²/2) / max(gᵢ, 3 s_G)`` over ``w'G₊w``.
 
-    It is about twice the share of the signal that the noise takes: the numerator is the
-    squared error of predictions to first order, gᵢ the eigenvalues of the noisy G and
-    G₊ its positive part. Of several targets it is the worst.
+    It is about twice the share of the signal that the noise takes, or as much as that
+    share where directions are not above the noise: the numerator is the squared error
+    of predictions to first order, gᵢ the eigenvalues of the noisy G and G₊ its positive
+    part. Of several targets it is the worst.
     """
     values, vectors = np.linalg.eigh(equations.gram)
     s_g, s_h = equations.gram_sd, equations.moment_sd

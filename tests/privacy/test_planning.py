@@ -17,9 +17,12 @@ from fedridge_flwr.privacy.estimators import NoisyEquations
 from fedridge_flwr.privacy.planning import (
     USABLE_BELOW,
     WEAK_BELOW,
+    likely_loss,
     noise_over_signal,
     simulated_release,
+    typical_length,
 )
+from fedridge_flwr.privacy.privacy_report import accuracy_advice
 from fedridge_flwr.privacy.private_solve import centre, solve_centred, solve_release
 
 FEW = {"n_features": 60, "n_rows": 4000, "n_clients": 20}
@@ -81,6 +84,47 @@ def test_models_called_usable_have_lost_less_than_a_quarter():
     assert np.mean(bad[hopeless]) >= 0.5
     # A verdict that calls nothing usable would pass, too.
     assert usable.sum() > 150
+
+
+def test_the_loss_is_in_the_range_that_the_report_prints():
+    """400 models with intercepts, short rows and correlated features, too."""
+    rng = np.random.default_rng(3)
+    inside, lost = [], []
+    while len(inside) < 400:
+        d, n = int(rng.choice([5, 6, 10, 20])), int(np.exp(rng.uniform(6.0, 10.0)))
+        design = str(rng.choice(["equal", "1/i"]))
+        X, y, w, variances = simulated(rng, d, n, design, rng.choice([0.1, 0.5, 1.0]))
+        long = math.sqrt(d) * rng.choice([1.1, 1.8, 3.3])
+        privacy = DifferentialPrivacy(
+            rng.choice([0.5, 1.0, 3.0, 10.0]), 1e-5, x_norm_bound=long, y_bound=3.0
+        )
+        clients, intercept = int(rng.choice([1, 5, 20])), bool(rng.integers(2))
+        stats = simulated_release(privacy, X, y, 1.0, clients, rng, intercept=intercept)
+        equations = centre(stats, fit_intercept=intercept)
+        model = solve_centred(stats, equations, 1e-3, fit_intercept=intercept)
+        half = noise_over_signal(equations, model.coef_[:, None]) / 2.0
+        if 0.01 < half < 1.0:
+            least, most = likely_loss(half)
+            lost.append(lost_share(model.coef_, w, variances))
+            inside.append(least <= lost[-1] <= most)
+    assert np.mean(inside) > 0.85
+    # A range from nothing to everything would pass, too.
+    assert 0.1 < np.median(lost) < 0.3
+    assert likely_loss(0.1) == (0.1 * 0.4, 0.1 * 4.0)
+
+
+def test_the_length_of_rows_is_known_from_noisy_numbers_if_noise_does_not_hide_it():
+    rng = np.random.default_rng(4)
+    X = 0.1 * rng.normal(size=(4000, 6))
+    for epsilon, known in ((10.0, True), (0.1, False)):
+        privacy = DifferentialPrivacy(epsilon, 1e-5, x_norm_bound=1.5, y_bound=1.0)
+        stats = simulated_release(privacy, X, X[:, 0], 1.0, 5, rng, intercept=True)
+        length = typical_length(stats)
+        assert known == (length is not None)
+        if length is not None:
+            assert length == pytest.approx(0.1 * math.sqrt(6), rel=0.2)
+            asked = accuracy_advice(privacy, stats)
+            assert f"{privacy.rows_needed(6, 5, length):,.0f} in all" in asked
 
 
 def test_without_noise_nothing_is_lost():
