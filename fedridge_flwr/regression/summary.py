@@ -31,7 +31,8 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     facts["alpha"] = f"{model.alpha_:g}{chosen}"
     if model.standardize:
         facts["penalty on"] = "standardised features"
-    facts["R² (train)"] = "not known" if model.r2_ is None else f"{model.r2_:.6g}"
+    inference = inference or _own_inference(model)
+    facts["R² (train)"] = _r2(model, inference)
     if model.form != "moments":
         facts["statistics"] = model.form
     facts["condition"] = _condition(model.condition_)
@@ -40,7 +41,6 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     if model.privacy_ is not None:
         facts["privacy"] = _privacy(model.privacy_)
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
-    inference = inference or _own_inference(model)
     table = _coefficients(model) if inference is None else _tested(model, inference)
     title = "Ridge classifier" if hasattr(model, "labels") else "Ridge regression"
     lines = [title, *lines, "", *table]
@@ -90,6 +90,13 @@ def _rows(model: RidgeModel) -> str:
         return "hidden by the noise"
     about = "" if model.privacy_ is None else "about "
     return f"{about}{model.n_rows_}"
+
+
+def _r2(model: RidgeModel, inference: Inference | None) -> str:
+    """Return R², that of the inference if it is about zero, and so another one."""
+    if inference is not None and not inference.has_constant:
+        return f"{float(np.mean(inference.r2)):.6g} (uncentred: there is no intercept)"
+    return "not known" if model.r2_ is None else f"{model.r2_:.6g}"
 
 
 def _condition(condition: float | None) -> str:

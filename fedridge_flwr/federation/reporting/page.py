@@ -151,7 +151,7 @@ def _key_numbers(
     yield "Features", f"{report.n_features:,}"
     if model is None:
         return
-    yield _explained(model)
+    yield _explained(model, report)
     effects = report.comparison.effects
     if model.r2_ is not None and effects is not None and len(effects.y_sd) == 1:
         error = effects.y_sd[0] * max(1.0 - model.r2_, 0.0) ** 0.5
@@ -165,9 +165,12 @@ def _key_numbers(
         yield "epsilon", f"{report.privacy.epsilon:g}"
 
 
-def _explained(model: RidgeModel) -> tuple[str, str]:
+def _explained(model: RidgeModel, report: FitReport) -> tuple[str, str]:
     """Return the part of the variance, or of the deviance, that is explained."""
     if not is_family(model):
+        found = report.inference
+        if found is not None and not found.has_constant:
+            return "Uncentred R² (these rows)", _number(float(np.mean(found.r2)), 4)
         return "R² (these rows)", _number(model.r2_, 4)
     d2 = float(getattr(model, "d2_", math.nan))
     known = None if math.isnan(d2) else d2  # not with an offset

@@ -15,7 +15,7 @@ from ...errors import FedRidgeError
 from ...linalg.blas import one_blas_thread
 from ...regression.inference.inference_frames import se_type
 from ...regression.inference.inference_result import Inference
-from ...regression.inference.inference_text import title_of
+from ...regression.inference.inference_text import r2_names, title_of
 from ...regression.printed_table import p_text
 from .markup import Markup, facts, table, tag
 
@@ -101,6 +101,7 @@ def read_inference(content: Mapping[str, Any]) -> Inference:
         found[key] = values if several else float(values)
     found |= {key: int(content[key]) for key in _WHOLE}
     found |= {key: bool(content[key]) for key in _FLAGS}
+    found["has_constant"] = bool(content.get("has_constant", found["fit_intercept"]))
     found |= {key: _number(content[key]) for key in _NUMBERS}
     return Inference(**{each.name: found[each.name] for each in fields(Inference)})
 
@@ -152,7 +153,8 @@ def _rows(inference: Inference) -> Iterable[list[str]]:
 
 
 def _goodness(inference: Inference) -> Iterable[tuple[str, str]]:
-    yield "Adjusted R²", _text(inference.adjusted_r2)
+    adjusted = r2_names(inference)[1]
+    yield adjusted[0].upper() + adjusted[1:], _text(inference.adjusted_r2)
     yield "Residual std. error", _text(inference.sigma)
     if not math.isnan(inference.f):
         first, second = inference.f_df

@@ -79,7 +79,11 @@ def infer(
     """Return standard errors, tests and intervals of ``solve(stats, alpha)``.
 
     At alpha = 0 everything equals ordinary least squares on the pooled rows, as
-    statsmodels reports it; statistics of weighted rows equal WLS. For alpha > 0 the
+    statsmodels reports it; statistics of weighted rows equal WLS. Without an intercept
+    R², adjusted R² and F are uncentred, unless a combination of columns is constant, as
+    all indicators of a category are: then they are those of the same model with an
+    intercept. statsmodels does the same (R does not, and robust F of such columns is
+    NaN in statsmodels). For alpha > 0 the
     covariance is the usual one of ridge regression, ``sigma² A^-1 G A^-1`` with
     ``A = G + alpha P`` and ``sigma² = RSS / (n - trace(A^-1 G))``. It describes how the
     *biased* estimate varies: intervals are not centred at the true coefficients, and
@@ -222,6 +226,7 @@ def inference_of(
     found = coefficient_tests(fit, centred, df_test=df_test, level=level)
     found |= goodness(fit) | f_test(fit, centred if robust else None, df_f)
     found["centred_covariance"] = centred
+    f_df = found.pop("f_df")
     if stats.n_targets == 1:
         found = {name: entry_of(value, 0) for name, value in found.items()}
     terms = feature_labels(stats.schema)
@@ -229,7 +234,7 @@ def inference_of(
         terms=("intercept", *terms) if fit.has_intercept else terms,
         targets=target_labels(stats.schema),
         **found,
-        f_df=(float(fit.coef.shape[0]), float(df_f)),
+        f_df=f_df,
         df=fit.freedom,
         df_residual=fit.residual_freedom,
         df_test=df_test,
@@ -241,6 +246,7 @@ def inference_of(
         covariance=covariance,
         level=level,
         fit_intercept=fit.has_intercept,
+        has_constant=fit.has_constant,
         standardize=fit.equations.standardize,
         digits_lost=fit.digits_lost,
         notes=notes_of(fit, covariance),
