@@ -446,6 +446,24 @@ def test_few_sites_warn() -> None:
         infer(sum(parts.values()), parts=parts, covariance="CR0")
 
 
+@pytest.mark.parametrize(
+    ("sites", "use_t", "remedy"),
+    [
+        (9, None, "at least 10 sites, or use_t=True."),
+        (9, True, "at least 10 sites."),
+        (3, True, "at least 10 sites, or classical ones with an intercept"),
+    ],
+)
+def test_few_sites_are_not_told_to_do_what_they_do(
+    sites: int, use_t: bool | None, remedy: str
+) -> None:
+    X, y, groups = rows_of(sites=sites)
+    parts = by_client(X, y, groups)
+    with pytest.warns(FewSitesWarning, match=remedy):
+        found = infer(sum(parts.values()), parts=parts, covariance="CR1", use_t=use_t)
+    assert f"With only {sites} sites" in " ".join(found.notes)
+
+
 def test_lost_digits_are_told() -> None:
     X, y, _ = rows_of()
     near = X @ [1.0, 2.0, 3.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -168,7 +168,7 @@ def _key_numbers(
 def _explained(model: RidgeModel, report: FitReport) -> tuple[str, str]:
     """Return the part of the variance, or of the deviance, that is explained."""
     if not is_family(model):
-        found = report.inference
+        found: Any = report.inference
         if found is not None and not found.has_constant:
             return "Uncentred R² (these rows)", _number(float(np.mean(found.r2)), 4)
         return "R² (these rows)", _number(model.r2_, 4)

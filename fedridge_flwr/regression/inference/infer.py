@@ -23,6 +23,7 @@ from ..sites.site_parts import (
     target_labels,
 )
 from .inference_numbers import (
+    FEWEST_SITES,
     cancellation_remedy,
     coefficient_tests,
     f_test,
@@ -36,7 +37,6 @@ from .residual_moments import POWERS, ResidualMoments
 __all__ = ["COVARIANCES", "FewSitesWarning", "Inference", "infer"]
 
 COVARIANCES = ("classical", "CR0", "CR1", *POWERS)
-FEWEST_SITES = 10
 _HALF_THE_DIGITS = 8.0
 
 
@@ -180,7 +180,8 @@ def infer(
         if covariance == "CR1":
             centred *= n_sites / (n_sites - 1) * (fit.stats.count - 1) / freedom
         freedom = n_sites - 1.0
-        _warn_few_sites(n_sites)
+        if n_sites < FEWEST_SITES:
+            _warn_few_sites(n_sites, fit.coef.shape[0], use_t)
     elif covariance in POWERS:
         fit.check_freedom()
         centred = sandwich(fit, _residual_meat(fit, covariance, residuals))
@@ -249,7 +250,7 @@ def inference_of(
         has_constant=fit.has_constant,
         standardize=fit.equations.standardize,
         digits_lost=fit.digits_lost,
-        notes=notes_of(fit, covariance),
+        notes=notes_of(fit, covariance, n_sites),
         means=stats.feature_means,
     )
 
@@ -280,15 +281,18 @@ def _residual_meat(
     return residuals.about(np.zeros(len(fit.coef))).matrices[:, 1:, 1:]
 
 
-def _warn_few_sites(n_sites: int) -> None:
-    if n_sites < FEWEST_SITES:
-        warnings.warn(
-            f"cluster-robust standard errors of {counted(n_sites, 'site')} are too "
-            "small on average, and their tests reject too often: use at least "
-            f"{FEWEST_SITES} sites, or use_t=True.",
-            FewSitesWarning,
-            stacklevel=3,
-        )
+def _warn_few_sites(n_sites: int, slopes: int, use_t: bool | None) -> None:
+    remedy = f"use at least {FEWEST_SITES} sites"
+    if n_sites <= slopes:
+        remedy += ", or classical ones with an intercept for every site"
+    elif not use_t:
+        remedy += ", or use_t=True"
+    warnings.warn(
+        f"cluster-robust standard errors of {counted(n_sites, 'site')} are too small "
+        f"on average, and their tests reject too often: {remedy}.",
+        FewSitesWarning,
+        stacklevel=3,
+    )
 
 
 def _check_level(level: Any) -> float:

@@ -11,6 +11,7 @@ from scipy.special import fdtrc, ndtr, ndtri, stdtr, stdtrit
 from ..._types import Array
 from ..least_squares import LeastSquares, from_centred
 
+FEWEST_SITES = 10
 _WORTH_TELLING = 4.0
 _ASSUMED = {
     "cl": "Standard errors assume independent rows with one variance.",
@@ -161,9 +162,14 @@ def cancellation_remedy(fit: LeastSquares) -> str:
     return "the triangular form of the statistics does not lose them"
 
 
-def notes_of(fit: LeastSquares, covariance: str) -> tuple[str, ...]:
+def notes_of(fit: LeastSquares, covariance: str, n_sites: int) -> tuple[str, ...]:
     """Return what is assumed, and what the numbers leave out."""
     stats, notes = fit.stats, [_ASSUMED[covariance[:2]]]
+    if covariance.startswith("CR") and n_sites < FEWEST_SITES:
+        notes.append(
+            f"With only {n_sites} sites these standard errors are too small on "
+            "average, and tests reject too often."
+        )
     if not fit.has_constant:
         notes.append(
             "There is no intercept: R², adjusted R² and F are uncentred, that is they "

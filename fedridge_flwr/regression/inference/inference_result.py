@@ -145,9 +145,22 @@ class Inference:
     @property
     def covariance_matrix(self) -> Array:
         """Covariance of the coefficients, shape (p, p), in the order of `terms`."""
+        self.check_covariance()
         if not self.fit_intercept:
             return self.centred_covariance
         return from_centred(self.centred_covariance, self.means)
+
+    def check_covariance(self) -> None:
+        """Raise a `FedRidgeError` if a file that this was read from had no covariance.
+
+        A report keeps that of up to 100 coefficients.
+        """
+        if self.terms and np.isnan(self.centred_covariance).all():
+            raise FedRidgeError(
+                "this inference was read from a report without the covariance of the "
+                "coefficients, which predictions and Wald tests need: use "
+                "strategy.inference_ after the fit, or infer(statistics)."
+            )
 
     def of_target(self, target: str | int = 0) -> Inference:
         """Return the inference of one target, by its name or number."""
