@@ -42,9 +42,16 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
         facts["privacy"] = _privacy(model.privacy_)
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
     table = _coefficients(model) if inference is None else _tested(model, inference)
-    title = "Ridge classifier" if hasattr(model, "labels") else "Ridge regression"
-    lines = [title, *lines, "", *table]
+    lines = [kind_of(model), *lines, "", *table]
     return "\n".join([*lines, "", model.scope_] if model.scope_ else lines)
+
+
+def kind_of(model: RidgeModel) -> str:
+    """Return what kind of model it is, as titles name it."""
+    if hasattr(model, "labels"):
+        return "Ridge classifier"
+    least = model.alpha_ == 0.0 and model.privacy_ is None
+    return "Linear regression (least squares)" if least else "Ridge regression"
 
 
 def recommends_triangular(model: RidgeModel) -> bool:

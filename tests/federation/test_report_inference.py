@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.formula.api as smf
 from fits import run_fit
 
 from fedridge_flwr import FedRidgeError, FitReport, read_table
@@ -93,3 +94,26 @@ def test_read_table_tells_that_there_is_no_intercept() -> None:
     read_table(frame, "bp ~ age")
     with pytest.warns(UserWarning, match="fit_intercept=False"):
         read_table(frame, "bp ~ 0 + age")
+
+
+@pytest.mark.parametrize(("shift", "differs"), [(9.0, True), (0.0, False)])
+def test_intercepts_of_sites_are_tested(
+    shift: float, differs: bool, tmp_path: Path
+) -> None:
+    rng, frames = np.random.default_rng(1), {}
+    for k in range(3):
+        X = pd.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"])
+        y = pd.DataFrame({"y": X["a"] + rng.normal(size=40) + shift * k})
+        frames[f"site-{k}"] = X, y
+    report = run_fit(frames, alpha=0.0).report
+    told = report.comparison.intercepts
+    rows = pd.concat([X.assign(y=y, g=k) for k, (X, y) in frames.items()])
+    full = smf.ols("y ~ a + b + C(g)", rows).fit()
+    value, p, _ = full.compare_f_test(smf.ols("y ~ a + b", rows).fit())
+    assert told.startswith("site intercepts differ: ") == differs
+    assert f"F(2, 115) = {value:.4g}, " in told
+    assert ("see fixed_site_effects" in told) == differs == (p < 0.05)
+    assert f"  {told}\n" in f"{report}\n"
+    assert told[1:] in report.to_html().replace("&lt;", "<")
+    assert saved(tmp_path, report).comparison.intercepts == told
+    assert not run_fit(frames, alpha=1.0).report.comparison.intercepts

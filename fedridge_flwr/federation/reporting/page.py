@@ -11,7 +11,7 @@ import numpy as np
 
 from ..._text import counted, human_bytes
 from ...regression.model import RidgeModel
-from ...regression.summary import coefficient_names, target_label
+from ...regression.summary import coefficient_names, kind_of, target_label
 from .family_tables import family_tables, is_family
 from .figures import Drawing, coefficients_key, drawings
 from .markup import Markup, facts, join, table, tag
@@ -110,7 +110,8 @@ def _section(title: str, content: Iterable[Markup]) -> Markup:
 
 def _title_of(model: RidgeModel | None) -> str:
     known = None if model is None or model.targets is None else model.targets.known
-    title = getattr(model, "title", "Ridge regression")
+    title = "Ridge regression" if model is None else kind_of(model)
+    title = getattr(model, "title", title)
     return f"{title} of {', '.join(known)}" if known else title
 
 
@@ -246,6 +247,9 @@ def _panel(drawing: Drawing) -> Markup:
 
 def _sites(report: FitReport, panels: Mapping[str, Markup]) -> Iterable[Markup]:
     told = list(_site_tables(report))
+    if report.comparison.intercepts:
+        text = report.comparison.intercepts
+        told.append(tag("p", f"{text[0].upper()}{text[1:]}."))
     if report.comparison.not_known:
         told.append(tag("p", report.comparison.not_known, class_="muted"))
     rows, influence = (panels.get(key, Markup()) for key in ("rows", "influence"))
