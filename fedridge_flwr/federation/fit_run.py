@@ -286,12 +286,12 @@ class FitRun:
             residual_failures=dict(result.residual_failures),
             compare=partial(compare_sites, result, gathered.table.parts),
         )
-        # A family's model has its own standard errors.
-        linear = self.settings.family == "gaussian"
-        if linear and total.n_features <= LARGEST_SPECTRUM:
-            self.report.infer = partial(infer_result, self.settings, result)
-        if model is not None:
-            model.infer = self.report.infer
+        if self.settings.family != "gaussian":
+            self.report.infer = getattr(model, "inference", None)
+        elif total.n_features <= LARGEST_SPECTRUM:
+            self.report.infer = infer = partial(infer_result, self.settings, result)
+            if model is not None:
+                model.infer = infer
         if failures and model is not None:
             model.scope_ = self.report.scope
         if self._before_losses is not None and self.report.selection is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,12 @@ def read_table(
     coding : Coding
         How they were coded: names, levels, and replacements of missing values.
 
+    Warns
+    -----
+    UserWarning
+        If the formula has no intercept: X has no column of ones in any case, so that
+        ``infer`` and ``solve`` need ``fit_intercept=False`` then.
+
     Raises
     ------
     DataError
@@ -78,6 +85,11 @@ def read_table(
         if misfits:
             raise DataError(f"{misfits['']}.")
         formula = coding
+    if not formula.formula.intercept:
+        warnings.warn(
+            "the formula has no intercept: give infer and solve fit_intercept=False.",
+            stacklevel=2,
+        )
     X, y, weight, _ = table.coded(formula)
     if weight is not None:
         raise FedRidgeError("read_table does not return weights: read them yourself.")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import os
 
     from ..regression.inference.inference_result import Inference
+    from ..regression.likelihood.family_inference import FamilyInference
     from ..regression.model import RidgeModel
 
 
@@ -197,7 +198,9 @@ class FitReport:
     advise: Callable[[], str] | None = field(default=None, repr=False)
     residual_failures: dict[str, str] = field(default_factory=dict)
     compare: Callable[[], SiteComparison] | None = field(default=None, repr=False)
-    infer: Callable[[], Inference] | None = field(default=None, repr=False)
+    infer: Callable[[], Inference | FamilyInference] | None = field(
+        default=None, repr=False
+    )
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
@@ -231,8 +234,12 @@ class FitReport:
         return standard_errors_of(self.infer)
 
     @property
-    def inference(self) -> Inference | None:
-        """Coefficients with standard errors and tests; None where there are none."""
+    def inference(self) -> Inference | FamilyInference | None:
+        """Coefficients with standard errors and tests; None where there are none.
+
+        ``standard_errors.not_known`` says why there are none. It is saved, with the
+        covariance of up to 100 coefficients.
+        """
         return self.standard_errors.inference
 
     @property

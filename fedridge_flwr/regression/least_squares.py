@@ -19,9 +19,12 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from .._types import Array
 from ..errors import SingularSystemError, StatisticsError
 from ..linalg.orthogonal import OrthogonalSystem
+from ..linalg.packed import mean_rounding
 from ..statistics.sufficient import SufficientStatistics
 from .normal_equations import FitOptions, NormalEquations, Statistics, normal_equations
 from .solve import solve
+
+_CONSTANT = 100.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,38 @@ class LeastSquares:
     def has_intercept(self) -> bool:
         """Whether the first parameter is an intercept."""
         return self.equations.fit_intercept
+
+    @cached_property
+    def constant(self) -> Array | None:
+        """Coefficients v with X v = 1 if there is no intercept, but such columns.
+
+        Indicators of all levels are an example. v is the regression of 1 on the columns
+        about zero; X v has no variance but that of rounding.
+        """
+        stats, gram = self.stats, self.equations.matrix
+        if self.has_intercept:
+            return None
+        means, weight = stats.feature_means, stats.total_weight
+        scale = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
+        scaled = gram / np.outer(scale, scale)
+        found = np.linalg.lstsq(scaled, weight * means / scale, rcond=None)[0] / scale
+        centred = stats.centred_gram
+        rounding = _CONSTANT * max(np.finfo(float).eps, stats.rounding)
+        noise = rounding * np.diagonal(centred) + weight * mean_rounding(means)
+        varies = found @ centred @ found > found.size * (found**2 @ noise)
+        return None if varies or found @ means < 0.5 else found
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether a constant can be fitted, by the intercept or by other columns."""
+        return self.has_intercept or self.constant is not None
+
+    @cached_property
+    def total(self) -> Array:
+        """Sums of squares that R² compares with, about the mean or about zero."""
+        stats = self.stats
+        gram = stats.centred_target_gram if self.has_constant else stats.target_gram
+        return np.diagonal(gram).copy()
 
     @cached_property
     def targets(self) -> Array:

@@ -388,7 +388,7 @@ class RidgeModel:
         >>> from fedridge_flwr import SufficientStatistics, solve
         >>> stats = SufficientStatistics.from_data([[0.0], [1.0]], [1.0, 2.0])
         >>> print(solve(stats, alpha=0.0).summary())
-        Ridge regression
+        Linear regression (least squares)
           rows        2
           clients     1
           alpha       0

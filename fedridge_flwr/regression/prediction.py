@@ -68,6 +68,7 @@ class Predictions:
 
 def predictions(inference: Inference, X: Any) -> Predictions:
     """Return the predictions of a model for new rows, by centred coordinates."""
+    inference.check_covariance()
     rows = _rows(inference, X)
     coef = np.atleast_2d(inference.coefficients)
     if inference.fit_intercept:

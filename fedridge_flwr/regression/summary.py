@@ -31,7 +31,8 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     facts["alpha"] = f"{model.alpha_:g}{chosen}"
     if model.standardize:
         facts["penalty on"] = "standardised features"
-    facts["R² (train)"] = "not known" if model.r2_ is None else f"{model.r2_:.6g}"
+    inference = inference or _own_inference(model)
+    facts["R² (train)"] = _r2(model, inference)
     if model.form != "moments":
         facts["statistics"] = model.form
     facts["condition"] = _condition(model.condition_)
@@ -40,11 +41,17 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
     if model.privacy_ is not None:
         facts["privacy"] = _privacy(model.privacy_)
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
-    inference = inference or _own_inference(model)
     table = _coefficients(model) if inference is None else _tested(model, inference)
-    title = "Ridge classifier" if hasattr(model, "labels") else "Ridge regression"
-    lines = [title, *lines, "", *table]
+    lines = [kind_of(model), *lines, "", *table]
     return "\n".join([*lines, "", model.scope_] if model.scope_ else lines)
+
+
+def kind_of(model: RidgeModel) -> str:
+    """Return what kind of model it is, as titles name it."""
+    if hasattr(model, "labels"):
+        return "Ridge classifier"
+    least = model.alpha_ == 0.0 and model.privacy_ is None
+    return "Linear regression (least squares)" if least else "Ridge regression"
 
 
 def recommends_triangular(model: RidgeModel) -> bool:
@@ -90,6 +97,13 @@ def _rows(model: RidgeModel) -> str:
         return "hidden by the noise"
     about = "" if model.privacy_ is None else "about "
     return f"{about}{model.n_rows_}"
+
+
+def _r2(model: RidgeModel, inference: Inference | None) -> str:
+    """Return R², that of the inference if it is about zero, and so another one."""
+    if inference is not None and not inference.has_constant:
+        return f"{float(np.mean(inference.r2)):.6g} (uncentred: there is no intercept)"
+    return "not known" if model.r2_ is None else f"{model.r2_:.6g}"
 
 
 def _condition(condition: float | None) -> str:

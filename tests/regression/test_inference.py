@@ -172,6 +172,112 @@ def test_without_intercept() -> None:
         assert_same_f(found, wanted, rtol=1e-10)
 
 
+def indicators(weighted: bool = False) -> tuple[Any, Any, Any, Any]:
+    """Return rows whose first three columns are all indicators of a category."""
+    rng = np.random.default_rng(3)
+    X = np.hstack([np.eye(3)[rng.integers(0, 3, 90)], rng.normal(60, 9, (90, 2))])
+    y = X @ [100.0, 104.0, 90.0, 0.3, 0.0] + rng.normal(size=90) * 5
+    return X, y, np.arange(90) % 9, rng.uniform(0.5, 2, 90) if weighted else None
+
+
+def summed(X: Any, y: Any, groups: Any, weights: Any) -> dict[str, Any]:
+    return {
+        str(g): SufficientStatistics.from_data(
+            X[groups == g],
+            y[groups == g],
+            None if weights is None else weights[groups == g],
+        )
+        for g in np.unique(groups)
+    }
+
+
+CONSTANTS = {
+    "indicators": lambda X: X,
+    "a column of ones": lambda X: np.column_stack([X[:, 1:], np.full(len(X), 7.0)]),
+    "shares": lambda X: np.column_stack([X[:, 3] / 100, 1.0 - X[:, 3] / 100, X[:, 4]]),
+    "large numbers": lambda X: X * [1e6, 1e6, 1e6, 1.0, 1.0],
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("form", CONSTANTS)
+def test_columns_that_imply_a_constant(form: str, weighted: bool) -> None:
+    X, y, groups, weights = indicators(weighted)
+    X = CONSTANTS[form](X)
+    parts = summed(X, y, groups, weights)
+    found = infer(sum(parts.values()), fit_intercept=False)
+    model = sm.OLS(y, X) if weights is None else sm.WLS(y, X, weights=weights)
+    wanted = model.fit()
+    assert wanted.k_constant == 1
+    if weighted:
+        for name in ("llf", "aic", "bic"):  # less a constant of the weights
+            ours = {"llf": "log_likelihood"}.get(name, name)
+            wanted._cache[name] = getattr(found, ours)
+    assert_same(found, wanted)
+    assert_same_f(found, wanted)
+    assert found.has_constant
+    assert found.f_df == (wanted.df_model, wanted.df_resid)
+    assert found.glance()["df"][0] == wanted.df_model
+    assert found.n_rows == wanted.nobs
+    summary = solve(sum(parts.values()), 0.0, fit_intercept=False).summary(found)
+    assert f"R² (train)  {wanted.rsquared:.6g}\n" in summary
+    assert f"adjusted R² {wanted.rsquared_adj:.4g}" in summary
+
+
+@pytest.mark.parametrize("kind", ["classical", "CR0", "CR1"])
+def test_an_implied_constant_is_an_intercept(kind: str) -> None:
+    """The F of statsmodels is NaN where it is robust; that of the same model is not."""
+    X, y, groups, _ = indicators()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewSitesWarning)
+        implied, other = (
+            infer(sum(p.values()), parts=p, covariance=kind, fit_intercept=bool(k))
+            for k in (0, 1)
+            for p in [summed(X[:, k:], y, groups, None)]
+        )
+    wanted = pooled(
+        X[:, 1:],
+        y,
+        **(
+            {} if kind == "classical" else by_site(groups, use_correction=kind == "CR1")
+        ),
+    )
+    assert_same_f(implied, wanted)
+    assert implied.f_df == other.f_df
+    for name in ("r2", "adjusted_r2", "f", "f_p", "aic", "bic", "sigma", "df"):
+        assert getattr(implied, name) == pytest.approx(getattr(other, name), rel=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_constant_is_uncentred_and_says_so(weighted: bool) -> None:
+    X, y, groups, weights = indicators(weighted)
+    X = X[:, 1:]
+    X[:, 2] += 1e4  # nearly a constant is none
+    stats = sum(summed(X, y, groups, weights).values())
+    found = infer(stats, fit_intercept=False)
+    model = sm.OLS(y, X) if weights is None else sm.WLS(y, X, weights=weights)
+    wanted = model.fit()
+    assert wanted.k_constant == 0
+    for name in ("llf", "aic", "bic") if weighted else ():
+        wanted._cache[name] = getattr(found, {"llf": "log_likelihood"}.get(name, name))
+    assert_same(found, wanted)
+    assert_same_f(found, wanted)
+    assert not found.has_constant
+    summary = solve(stats, 0.0, fit_intercept=False).summary(found)
+    assert f"R² (train)  {wanted.rsquared:.6g} (uncentred" in summary
+    assert f"adj. uncentred R² {wanted.rsquared_adj:.4g}" in summary
+    assert "Uncentred R-squared" in found.summary("R")
+    assert any("uncentred" in note for note in found.notes)
+
+
+def test_a_constant_that_penalties_do_not_hide() -> None:
+    X, y, groups, _ = indicators()
+    stats = sum(summed(X, y, groups, None).values())
+    found = infer(stats, 1e-9, fit_intercept=False)
+    assert found.r2 == pytest.approx(infer(stats, fit_intercept=False).r2, rel=1e-8)
+    assert infer(stats, 1.0).has_constant
+
+
 def test_other_level_and_normal_distribution() -> None:
     X, y, _ = rows_of()
     found = infer(SufficientStatistics.from_data(X, y), level=0.9, use_t=False)
@@ -338,6 +444,24 @@ def test_few_sites_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         infer(sum(parts.values()), parts=parts, covariance="CR0")
+
+
+@pytest.mark.parametrize(
+    ("sites", "use_t", "remedy"),
+    [
+        (9, None, "at least 10 sites, or use_t=True."),
+        (9, True, "at least 10 sites."),
+        (3, True, "at least 10 sites, or classical ones with an intercept"),
+    ],
+)
+def test_few_sites_are_not_told_to_do_what_they_do(
+    sites: int, use_t: bool | None, remedy: str
+) -> None:
+    X, y, groups = rows_of(sites=sites)
+    parts = by_client(X, y, groups)
+    with pytest.warns(FewSitesWarning, match=remedy):
+        found = infer(sum(parts.values()), parts=parts, covariance="CR1", use_t=use_t)
+    assert f"With only {sites} sites" in " ".join(found.notes)
 
 
 def test_lost_digits_are_told() -> None:

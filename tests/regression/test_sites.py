@@ -201,7 +201,11 @@ def test_estimates_of_sites_equal_fits_at_them(shared_data: Any) -> None:
             wanted.test_homogeneity().pvalue, rel=1e-8
         )
     labels = [t.get_text() for t in found.plot("x0").axes[0].get_yticklabels()]
-    assert labels == [*found.estimates.rows, "all rows"]
+    assert labels == [
+        *found.estimates.rows,
+        "average of the sites",
+        "all rows, one intercept",
+    ]
     with pytest.raises(FedRidgeError, match="'z' is not a term"):
         found.plot("z")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..._text import counted, human_bytes
 from ...regression.model import RidgeModel
-from ...regression.summary import coefficient_names, target_label
+from ...regression.summary import coefficient_names, kind_of, target_label
 from .family_tables import family_tables, is_family
 from .figures import Drawing, coefficients_key, drawings
 from .markup import Markup, facts, join, table, tag
@@ -110,7 +110,8 @@ def _section(title: str, content: Iterable[Markup]) -> Markup:
 
 def _title_of(model: RidgeModel | None) -> str:
     known = None if model is None or model.targets is None else model.targets.known
-    title = getattr(model, "title", "Ridge regression")
+    title = "Ridge regression" if model is None else kind_of(model)
+    title = getattr(model, "title", title)
     return f"{title} of {', '.join(known)}" if known else title
 
 
@@ -151,7 +152,7 @@ def _key_numbers(
     yield "Features", f"{report.n_features:,}"
     if model is None:
         return
-    yield _explained(model)
+    yield _explained(model, report)
     effects = report.comparison.effects
     if model.r2_ is not None and effects is not None and len(effects.y_sd) == 1:
         error = effects.y_sd[0] * max(1.0 - model.r2_, 0.0) ** 0.5
@@ -165,9 +166,12 @@ def _key_numbers(
         yield "epsilon", f"{report.privacy.epsilon:g}"
 
 
-def _explained(model: RidgeModel) -> tuple[str, str]:
+def _explained(model: RidgeModel, report: FitReport) -> tuple[str, str]:
     """Return the part of the variance, or of the deviance, that is explained."""
     if not is_family(model):
+        found: Any = report.inference
+        if found is not None and not found.has_constant:
+            return "Uncentred R² (these rows)", _number(float(np.mean(found.r2)), 4)
         return "R² (these rows)", _number(model.r2_, 4)
     d2 = float(getattr(model, "d2_", math.nan))
     known = None if math.isnan(d2) else d2  # not with an offset
@@ -243,6 +247,9 @@ def _panel(drawing: Drawing) -> Markup:
 
 def _sites(report: FitReport, panels: Mapping[str, Markup]) -> Iterable[Markup]:
     told = list(_site_tables(report))
+    if report.comparison.intercepts:
+        text = report.comparison.intercepts
+        told.append(tag("p", f"{text[0].upper()}{text[1:]}."))
     if report.comparison.not_known:
         told.append(tag("p", report.comparison.not_known, class_="muted"))
     rows, influence = (panels.get(key, Markup()) for key in ("rows", "influence"))

@@ -68,6 +68,8 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
     lines.append(report_title(report))
     lines += [f"  {name:<{width}}  {value}" for name, value in rows]
     lines += site_lines(report.comparison.sites, report.name_of) if diagnostics else []
+    if diagnostics and report.comparison.intercepts:
+        lines.append(f"  {report.comparison.intercepts}")
     for title, clients in (
         ("suspect, but in the model", report.suspects),
         ("worth a look", report.remarks),

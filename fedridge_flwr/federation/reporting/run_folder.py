@@ -106,7 +106,8 @@ def saved_summary(model: RidgeModel, folder: Path) -> str:
     if model.map_fingerprint is not None:
         return model.summary()
     try:
-        return model.summary(FitReport.load(folder / "report.json").inference)
+        found: Any = FitReport.load(folder / "report.json").inference
+        return model.summary(found)
     except (OSError, FedRidgeError):  # there is no report, or one of another fit
         return model.summary()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,11 @@ import numpy as np
 from ..._text import human_bytes
 from ..._types import Array
 from ...data.table_profile import TableProfile
+from ...errors import FedRidgeError
 from ...linalg.blas import one_blas_thread
 from ...regression.model import RidgeModel
 from ...regression.normal_equations import as_moments
+from ...regression.sites.site_effects import fixed_site_effects
 from ...statistics.encoding import EXACT_FORMS
 from ..settings import SCREENED_BYTES
 from .site_facts import (
@@ -22,6 +25,7 @@ from .site_facts import (
     site_table,
     standard_deviations,
     too_much_work,
+    too_small,
 )
 
 if TYPE_CHECKING:
@@ -78,11 +82,14 @@ class SiteComparison:
         Scales of the columns, where they are known.
     not_known : str
         What is not known of single sites, and why.
+    intercepts : str
+        Test that all sites have the same intercept, at alpha 0.
     """
 
     sites: list[SiteFacts] = field(default_factory=list)
     effects: Effects | None = None
     not_known: str = ""
+    intercepts: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-able values."""
@@ -96,6 +103,7 @@ class SiteComparison:
             sites=[_read_site(each) for each in sites],
             effects=None if effects is None else _read_effects(effects),
             not_known=str(content.get("not_known", "")),
+            intercepts=str(content.get("intercepts", "")),
         )
 
 
@@ -146,7 +154,23 @@ def _compare(result: FitResult, profiles: Mapping[str, TableProfile]) -> SiteCom
             "Influence is not known: the effect of leaving out a site is below "
             "rounding error."
         )
-    return SiteComparison(sites, effects, reason)
+    return SiteComparison(sites, effects, reason, _intercepts(full, model))
+
+
+def _intercepts(full: Mapping[str, Any], model: RidgeModel | None) -> str:
+    """Return the test of equal intercepts of all sites, where there is one."""
+    plain = model is not None and model.alpha_ == 0.0 and model.fit_intercept
+    if not plain or len(full) < 2 or too_small({c: p.count for c, p in full.items()}):
+        return ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the fit has warned already
+            test = fixed_site_effects(full).equal
+    except (FedRidgeError, ArithmeticError, ValueError):
+        return ""
+    differ = "differ" if test.p < 0.05 else "do not differ by more than chance"
+    told = f"site intercepts {differ}: {str(test).split(': ', 1)[1]}"
+    return f"{told}; see fixed_site_effects" if test.p < 0.05 else told
 
 
 def _effects(

@@ -15,13 +15,14 @@ from ...errors import FedRidgeError
 from ...linalg.blas import one_blas_thread
 from ...regression.inference.inference_frames import se_type
 from ...regression.inference.inference_result import Inference
-from ...regression.inference.inference_text import title_of
+from ...regression.inference.inference_text import r2_names, title_of
+from ...regression.likelihood.family_inference import FamilyInference
 from ...regression.printed_table import p_text
 from .markup import Markup, facts, table, tag
 
 _UNSOLVED = (FedRidgeError, ArithmeticError, ValueError)
 _TARGETS, _TERMS = 3, 500
-_LARGE = ("means", "centred_covariance")
+_LARGE, _MOST_NUMBERS = ("means", "centred_covariance"), 10_000
 _BY_TERM = ("coefficients", "se", "t", "p")
 _BY_TARGET = ("r2", "adjusted_r2", "sigma", "f", "f_p", "log_likelihood", "aic", "bic")
 _WHOLE = ("n_rows", "n_sites")
@@ -35,20 +36,24 @@ class StandardErrors:
 
     Parameters
     ----------
-    inference : Inference or None
-        Coefficients with standard errors; read from a file, without their covariance.
+    inference : Inference, FamilyInference or None
+        Coefficients with standard errors; read from a file, without the covariance of
+        more than 100 of them.
     not_known : str
         Why there are none.
     """
 
-    inference: Inference | None = None
+    inference: Inference | FamilyInference | None = None
     not_known: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the covariance as JSON-able values."""
+        """Return everything but a large covariance as JSON-able values."""
         if self.inference is None:
             return {"not_known": self.not_known} if self.not_known else {}
         found = self.inference.to_dict()
+        covariance = getattr(self.inference, "centred_covariance", np.empty(0))
+        if covariance.size <= _MOST_NUMBERS:
+            return found
         return {name: each for name, each in found.items() if name not in _LARGE}
 
     @classmethod
@@ -56,10 +61,14 @@ class StandardErrors:
         """Return what `to_dict` wrote; a ValueError says what it cannot be."""
         if not content or "not_known" in content:
             return cls(not_known=str((content or {}).get("not_known", "")))
+        if "family" in content:
+            return cls(FamilyInference.from_dict(content))
         return cls(read_inference(content))
 
 
-def standard_errors_of(infer: Callable[[], Inference] | None) -> StandardErrors:
+def standard_errors_of(
+    infer: Callable[[], Inference | FamilyInference] | None,
+) -> StandardErrors:
     """Return standard errors, or why there are none."""
     if infer is None:
         return StandardErrors()
@@ -72,7 +81,7 @@ def standard_errors_of(infer: Callable[[], Inference] | None) -> StandardErrors:
 
 
 def read_inference(content: Mapping[str, Any]) -> Inference:
-    """Return an inference from its JSON form; its covariance is not known.
+    """Return an inference from its JSON form; a large covariance is not known.
 
     Raises
     ------
@@ -90,9 +99,11 @@ def read_inference(content: Mapping[str, Any]) -> Inference:
         "alpha_chosen_by": str(content["alpha_chosen_by"]),
         "notes": tuple(map(str, content["notes"])),
         "df_test": _number(content["df_test"], math.inf),
-        "means": np.full(p - bool(content["fit_intercept"]), math.nan),
-        "centred_covariance": np.full((*several, p, p), math.nan),
     }
+    shapes = (p - bool(content["fit_intercept"]),), (*several, p, p)
+    for key, shape in zip(_LARGE, shapes, strict=True):
+        known = key in content
+        found[key] = _numbers(content[key], shape) if known else np.full(shape, np.nan)
     first, second = content["f_df"]
     found["f_df"] = _number(first), _number(second)
     found |= {key: _numbers(content[key], (*several, p)) for key in _BY_TERM}
@@ -101,6 +112,7 @@ def read_inference(content: Mapping[str, Any]) -> Inference:
         found[key] = values if several else float(values)
     found |= {key: int(content[key]) for key in _WHOLE}
     found |= {key: bool(content[key]) for key in _FLAGS}
+    found["has_constant"] = bool(content.get("has_constant", found["fit_intercept"]))
     found |= {key: _number(content[key]) for key in _NUMBERS}
     return Inference(**{each.name: found[each.name] for each in fields(Inference)})
 
@@ -118,7 +130,7 @@ def _numbers(values: Any, shape: tuple[int, ...]) -> Array:
 
 def standard_error_tables(found: StandardErrors) -> Iterable[Markup]:
     """Yield a table for each target, and what is assumed."""
-    inference = found.inference
+    inference: Any = found.inference
     if found.not_known:
         yield tag("p", found.not_known)
     if inference is None:
@@ -152,7 +164,8 @@ def _rows(inference: Inference) -> Iterable[list[str]]:
 
 
 def _goodness(inference: Inference) -> Iterable[tuple[str, str]]:
-    yield "Adjusted R²", _text(inference.adjusted_r2)
+    adjusted = r2_names(inference)[1]
+    yield adjusted[0].upper() + adjusted[1:], _text(inference.adjusted_r2)
     yield "Residual std. error", _text(inference.sigma)
     if not math.isnan(inference.f):
         first, second = inference.f_df

@@ -23,6 +23,7 @@ from ..sites.site_parts import (
     target_labels,
 )
 from .inference_numbers import (
+    FEWEST_SITES,
     cancellation_remedy,
     coefficient_tests,
     f_test,
@@ -36,7 +37,6 @@ from .residual_moments import POWERS, ResidualMoments
 __all__ = ["COVARIANCES", "FewSitesWarning", "Inference", "infer"]
 
 COVARIANCES = ("classical", "CR0", "CR1", *POWERS)
-FEWEST_SITES = 10
 _HALF_THE_DIGITS = 8.0
 
 
@@ -79,7 +79,11 @@ def infer(
     """Return standard errors, tests and intervals of ``solve(stats, alpha)``.
 
     At alpha = 0 everything equals ordinary least squares on the pooled rows, as
-    statsmodels reports it; statistics of weighted rows equal WLS. For alpha > 0 the
+    statsmodels reports it; statistics of weighted rows equal WLS. Without an intercept
+    R², adjusted R² and F are uncentred, unless a combination of columns is constant, as
+    all indicators of a category are: then they are those of the same model with an
+    intercept. statsmodels does the same (R does not, and robust F of such columns is
+    NaN in statsmodels). For alpha > 0 the
     covariance is the usual one of ridge regression, ``sigma² A^-1 G A^-1`` with
     ``A = G + alpha P`` and ``sigma² = RSS / (n - trace(A^-1 G))``. It describes how the
     *biased* estimate varies: intervals are not centred at the true coefficients, and
@@ -176,7 +180,8 @@ def infer(
         if covariance == "CR1":
             centred *= n_sites / (n_sites - 1) * (fit.stats.count - 1) / freedom
         freedom = n_sites - 1.0
-        _warn_few_sites(n_sites)
+        if n_sites < FEWEST_SITES:
+            _warn_few_sites(n_sites, fit.coef.shape[0], use_t)
     elif covariance in POWERS:
         fit.check_freedom()
         centred = sandwich(fit, _residual_meat(fit, covariance, residuals))
@@ -222,6 +227,7 @@ def inference_of(
     found = coefficient_tests(fit, centred, df_test=df_test, level=level)
     found |= goodness(fit) | f_test(fit, centred if robust else None, df_f)
     found["centred_covariance"] = centred
+    f_df = found.pop("f_df")
     if stats.n_targets == 1:
         found = {name: entry_of(value, 0) for name, value in found.items()}
     terms = feature_labels(stats.schema)
@@ -229,7 +235,7 @@ def inference_of(
         terms=("intercept", *terms) if fit.has_intercept else terms,
         targets=target_labels(stats.schema),
         **found,
-        f_df=(float(fit.coef.shape[0]), float(df_f)),
+        f_df=f_df,
         df=fit.freedom,
         df_residual=fit.residual_freedom,
         df_test=df_test,
@@ -241,9 +247,10 @@ def inference_of(
         covariance=covariance,
         level=level,
         fit_intercept=fit.has_intercept,
+        has_constant=fit.has_constant,
         standardize=fit.equations.standardize,
         digits_lost=fit.digits_lost,
-        notes=notes_of(fit, covariance),
+        notes=notes_of(fit, covariance, n_sites),
         means=stats.feature_means,
     )
 
@@ -274,15 +281,18 @@ def _residual_meat(
     return residuals.about(np.zeros(len(fit.coef))).matrices[:, 1:, 1:]
 
 
-def _warn_few_sites(n_sites: int) -> None:
-    if n_sites < FEWEST_SITES:
-        warnings.warn(
-            f"cluster-robust standard errors of {counted(n_sites, 'site')} are too "
-            "small on average, and their tests reject too often: use at least "
-            f"{FEWEST_SITES} sites, or use_t=True.",
-            FewSitesWarning,
-            stacklevel=3,
-        )
+def _warn_few_sites(n_sites: int, slopes: int, use_t: bool | None) -> None:
+    remedy = f"use at least {FEWEST_SITES} sites"
+    if n_sites <= slopes:
+        remedy += ", or classical ones with an intercept for every site"
+    elif not use_t:
+        remedy += ", or use_t=True"
+    warnings.warn(
+        f"cluster-robust standard errors of {counted(n_sites, 'site')} are too small "
+        f"on average, and their tests reject too often: {remedy}.",
+        FewSitesWarning,
+        stacklevel=3,
+    )
 
 
 def _check_level(level: Any) -> float:

@@ -43,7 +43,7 @@ def glance_frame(inference: Inference) -> Any:
                 "sigma": each.sigma,
                 "statistic": each.f,
                 "p.value": each.f_p,
-                "df": each.df - each.fit_intercept,
+                "df": each.df - each.has_constant,
                 "logLik": each.log_likelihood,
                 "AIC": each.aic,
                 "BIC": each.bic,
@@ -94,7 +94,7 @@ def maketables_value(inference: Inference, key: str) -> Any:
         "ll": inference.log_likelihood,
         "aic": inference.aic,
         "bic": inference.bic,
-        "df_model": inference.df - inference.fit_intercept,
+        "df_model": inference.df - inference.has_constant,
         "df_resid": inference.df_residual,
         "alpha": inference.alpha,
     }

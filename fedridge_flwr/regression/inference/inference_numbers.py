@@ -11,6 +11,7 @@ from scipy.special import fdtrc, ndtr, ndtri, stdtr, stdtrit
 from ..._types import Array
 from ..least_squares import LeastSquares, from_centred
 
+FEWEST_SITES = 10
 _WORTH_TELLING = 4.0
 _ASSUMED = {
     "cl": "Standard errors assume independent rows with one variance.",
@@ -88,9 +89,9 @@ def goodness(fit: LeastSquares) -> dict[str, Any]:
     """Return R², residual error and information criteria, by target."""
     n, weight, df = fit.stats.count, fit.stats.total_weight, fit.freedom
     with np.errstate(divide="ignore", invalid="ignore"):
-        r2 = 1.0 - fit.rss / fit.tss
+        r2 = 1.0 - fit.rss / fit.total
         likelihood = -n / 2 * (np.log(2 * np.pi * fit.rss / weight) + 1.0)
-    rows = n - int(fit.has_intercept)
+    rows = n - int(fit.has_constant)
     return {
         "r2": r2,
         "adjusted_r2": 1.0 - rows / fit.residual_freedom * (1.0 - r2),
@@ -104,20 +105,37 @@ def goodness(fit: LeastSquares) -> dict[str, Any]:
 def f_test(fit: LeastSquares, centred: Array | None, freedom: float) -> dict[str, Any]:
     """Return the test that all slopes are zero, by the covariance if one is given.
 
+    If other columns imply a constant, it is the test that all predictions are equal.
     For alpha > 0 there is none, and the covariance of g sites has rank g - 1 at most.
     """
     d, first = fit.coef.shape[0], int(fit.has_intercept)
-    if fit.alpha > 0 or (centred is not None and d > freedom):
+    tested = d - int(fit.constant is not None)
+    if fit.alpha > 0 or tested == 0 or (centred is not None and tested > freedom):
         found = np.full(fit.rss.shape, math.nan)
     elif centred is None:
+        # What the constant explains is no gain.
+        gain = fit.explained if fit.constant is None else fit.total - fit.rss
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = fit.explained / d / fit.sigma2
+            found = gain / tested / fit.sigma2
     else:
-        slopes = centred[:, first:, first:]
+        slopes, coef = centred[:, first:, first:], fit.coef.T
+        if fit.constant is not None:
+            R = _contrasts(fit.constant)
+            slopes, coef = R @ slopes @ R.T, coef @ R.T
         found = np.array(
-            [wald(*each) / d for each in zip(fit.coef.T, slopes, strict=True)]
+            [wald(*each) / tested for each in zip(coef, slopes, strict=True)]
         )
-    return {"f": found, "f_p": fdtrc(d, freedom, found)}
+    p = fdtrc(tested, freedom, found) if tested else found
+    return {"f": found, "f_p": p, "f_df": (float(tested), float(freedom))}
+
+
+def _contrasts(constant: Array) -> Array:
+    """Return R with R b = 0 exactly where b is a multiple of `constant`."""
+    largest = int(np.argmax(np.abs(constant)))
+    ratios = constant / constant[largest]
+    found = np.eye(constant.size)
+    found[:, largest] -= ratios
+    return np.delete(found, largest, axis=0)
 
 
 def wald(distance: Array, covariance: Array) -> float:
@@ -144,9 +162,24 @@ def cancellation_remedy(fit: LeastSquares) -> str:
     return "the triangular form of the statistics does not lose them"
 
 
-def notes_of(fit: LeastSquares, covariance: str) -> tuple[str, ...]:
+def notes_of(fit: LeastSquares, covariance: str, n_sites: int) -> tuple[str, ...]:
     """Return what is assumed, and what the numbers leave out."""
     stats, notes = fit.stats, [_ASSUMED[covariance[:2]]]
+    if covariance.startswith("CR") and n_sites < FEWEST_SITES:
+        notes.append(
+            f"With only {n_sites} sites these standard errors are too small on "
+            "average, and tests reject too often."
+        )
+    if not fit.has_constant:
+        notes.append(
+            "There is no intercept: R², adjusted R² and F are uncentred, that is they "
+            "compare with a prediction of 0 and not of the mean."
+        )
+    elif not fit.has_intercept:
+        notes.append(
+            "There is no intercept, but columns that add up to a constant: R², "
+            "adjusted R² and F compare with the mean, as with an intercept (in R: 0)."
+        )
     if fit.alpha > 0:
         notes.append(
             f"Ridge with alpha {fit.alpha:g}: estimates are shrunk towards zero. "

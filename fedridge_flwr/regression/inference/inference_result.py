@@ -40,11 +40,13 @@ class Inference:
     ci : ndarray of shape (p, 2)
         Confidence intervals of level `level`.
     r2, adjusted_r2 : float
-        Share of the variance that is explained; without an intercept, of the squares.
+        Share of the variance that is explained; without a constant, of the squares
+        (uncentred, see `has_constant`).
     sigma : float
         Residual standard error.
     f, f_p : float
-        F test that all coefficients but the intercept are zero; NaN for alpha > 0,
+        F test that all coefficients but the intercept are zero (that all predictions
+        are equal, where columns imply an intercept); NaN for alpha > 0,
         where there is none, and where there are fewer sites than coefficients.
     f_df : tuple of float
         Its degrees of freedom.
@@ -70,6 +72,8 @@ class Inference:
         Level of the intervals.
     fit_intercept, standardize : bool
         As in `solve`.
+    has_constant : bool
+        Whether there is an intercept, or a combination of columns that is constant.
     digits_lost : float
         Digits (of 16) that the residual sum of squares lost to cancellation.
     notes : tuple of str
@@ -119,6 +123,7 @@ class Inference:
     covariance: str
     level: float
     fit_intercept: bool
+    has_constant: bool
     standardize: bool
     digits_lost: float
     notes: tuple[str, ...]
@@ -140,9 +145,22 @@ class Inference:
     @property
     def covariance_matrix(self) -> Array:
         """Covariance of the coefficients, shape (p, p), in the order of `terms`."""
+        self.check_covariance()
         if not self.fit_intercept:
             return self.centred_covariance
         return from_centred(self.centred_covariance, self.means)
+
+    def check_covariance(self) -> None:
+        """Raise a `FedRidgeError` if a file that this was read from had no covariance.
+
+        A report keeps that of up to 100 coefficients.
+        """
+        if self.terms and np.isnan(self.centred_covariance).all():
+            raise FedRidgeError(
+                "this inference was read from a report without the covariance of the "
+                "coefficients, which predictions and Wald tests need: use "
+                "strategy.inference_ after the fit, or infer(statistics)."
+            )
 
     def of_target(self, target: str | int = 0) -> Inference:
         """Return the inference of one target, by its name or number."""

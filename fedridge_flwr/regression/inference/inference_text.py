@@ -61,6 +61,13 @@ def summary_latex(inference: Inference) -> str:
     )
 
 
+def r2_names(inference: Inference) -> tuple[str, str]:
+    """Return what R² and adjusted R² are called."""
+    if inference.has_constant:
+        return "R²", "adjusted R²"
+    return "uncentred R²", "adj. uncentred R²"
+
+
 def title_of(inference: Inference) -> str:
     """Return what kind of model it is."""
     if inference.alpha == 0.0:
@@ -94,7 +101,7 @@ def goodness_lines(inference: Inference) -> list[str]:
     told = [
         [f"{name} {named[name]}" for name in names if name in named]
         for names in (
-            ("adjusted R²", "residual error", "df (residual)"),
+            (r2_names(inference)[1], "residual error", "df (residual)"),
             (f"F({inference.f_df[0]:g}, {inference.f_df[1]:g})", "p of F"),
             ("log-likelihood", "AIC, BIC"),
         )
@@ -108,11 +115,12 @@ def _facts(inference: Inference) -> list[tuple[str, str]]:
     chosen = inference.alpha_chosen_by and f" ({inference.alpha_chosen_by})"
     first, second = inference.f_df
     low, high = number(inference.aic), number(inference.bic)
+    r2, adjusted = r2_names(inference)
     facts = [
         ("target", inference.targets[0]),
-        ("R²", number(inference.r2)),
+        (r2, number(inference.r2)),
         ("rows", str(inference.n_rows)),
-        ("adjusted R²", number(inference.adjusted_r2)),
+        (adjusted, number(inference.adjusted_r2)),
         ("sites", str(inference.n_sites)),
         (f"F({first:g}, {second:g})", number(inference.f) or "not defined"),
         ("df (residual)", f"{inference.df:.4g} ({inference.df_residual:.4g})"),
@@ -145,6 +153,7 @@ def _r_text(inference: Inference) -> str:
     stars = [_stars(float(p)) for p in inference.p[:_SHOWN]] + [""]
     rows = [[*row[:5], f"{mark:<3}"] for row, mark in zip(cells, stars, strict=False)]
     first, second = inference.f_df
+    kind = "Multiple" if inference.has_constant else "Uncentred"
     lines = [
         f"Coefficients ({title_of(inference)} of {inference.targets[0]}, standard "
         f"errors {se_type(inference)}):",
@@ -154,7 +163,7 @@ def _r_text(inference: Inference) -> str:
         "",
         f"Residual standard error: {number(inference.sigma)} on "
         f"{inference.df_residual:.4g} degrees of freedom",
-        f"Multiple R-squared: {number(inference.r2)},  Adjusted R-squared: "
+        f"{kind} R-squared: {number(inference.r2)},  Adjusted R-squared: "
         f"{number(inference.adjusted_r2)}",
     ]
     if not math.isnan(inference.f):
@@ -170,7 +179,7 @@ def _caption(inference: Inference) -> str:
         f"{title_of(inference)} of {inference.targets[0]}",
         f"n = {inference.n_rows}",
         f"sites = {inference.n_sites}",
-        f"R² = {number(inference.r2)}",
+        f"{r2_names(inference)[0]} = {number(inference.r2)}",
         f"standard errors {se_type(inference)}",
     ]
     if inference.alpha > 0:

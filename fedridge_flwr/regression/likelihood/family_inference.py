@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import norm
@@ -11,7 +12,10 @@ from scipy.stats import norm
 from ..._checks import check_fraction
 from ..._types import Array
 from ...statistics.sufficient import SufficientStatistics
-from ..printed_table import number, p_text, plain
+from ..printed_table import as_html, as_latex, as_markdown, number, p_text, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio"}
 """What the exponentials of coefficients are."""
@@ -57,7 +61,9 @@ class FamilyInference:
                coef  std err    z  P>|z|  rate ratio  [0.025  0.975]
     intercept   0.5      0.2  2.5  0.012       1.649   1.114    2.44
     age         0.2      0.1    2  0.046       1.221   1.004   1.486
-    100 rows, deviance 80, null deviance 95, AIC 244
+    100 rows, df 2 (98), log-likelihood -120
+    deviance 80, null deviance 95, AIC 244, BIC 249.21
+    [0.025 and 0.975] are of the rate ratio
     """
 
     family: str
@@ -88,6 +94,12 @@ class FamilyInference:
     def aic(self) -> float:
         """Akaike's information criterion, ``2 p - 2 log-likelihood``."""
         return 2.0 * len(self.terms) - 2.0 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Bayes' information criterion, ``log(rows) p - 2 log-likelihood``."""
+        rows = float(np.log(self.n_rows)) if self.n_rows else float("nan")
+        return rows * len(self.terms) - 2.0 * self.log_likelihood
 
     @property
     def df_residual(self) -> int:
@@ -134,6 +146,71 @@ class FamilyInference:
 
     def summary(self, level: float = 0.95) -> str:
         """Return a table of text: coefficients, tests, ratios and their intervals."""
+        return "\n".join([plain(*self._cells(level)), *self._facts(level)])
+
+    def to_markdown(self, level: float = 0.95) -> str:
+        """Return the same table in Markdown, with the ratios and their intervals."""
+        facts = ", ".join(self._facts(level))
+        return f"{as_markdown(*self._cells(level))}\n\n{facts}"
+
+    def to_latex(self, level: float = 0.95) -> str:
+        """Return the same table in LaTeX (package booktabs)."""
+        return as_latex(*self._cells(level), self._facts(level))
+
+    def _repr_html_(self) -> str:
+        return as_html(*self._cells(0.95), notes=self._facts(0.95))
+
+    def plot(self, terms: Sequence[str] | None = None, level: float = 0.95) -> Figure:
+        """Return a forest plot of the odds or rate ratios, without the intercept.
+
+        Parameters
+        ----------
+        terms : sequence of str, optional
+            Terms to show; by default all but the intercept.
+        level : float
+            Level of the intervals.
+        """
+        from ..sites.forest_plot import chosen_terms, forest_plot
+
+        names = tuple(self.terms)
+        shown = chosen_terms(names, terms, names[:1] == ("intercept",))
+        found = self.ratios(level)[[names.index(term) for term in shown]]
+        ratio = RATIOS[self.family]
+        return forest_plot(
+            shown,
+            found[:, 0],
+            found[:, 1:],
+            title=f"{ratio}s with {100 * level:g}% intervals",
+            xlabel=f"{ratio} (logarithmic)",
+            ratios=True,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able values."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found["coefficients"] = self.coefficients.tolist()
+        found["covariance"] = self.covariance.tolist()
+        return found
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> FamilyInference:
+        """Return what `to_dict` wrote; a ValueError says what it cannot be."""
+        terms, family = list(map(str, content["terms"])), str(content["family"])
+        coefficients, covariance = (
+            np.array(content[name], dtype=np.float64)
+            for name in ("coefficients", "covariance")
+        )
+        p = len(terms)
+        fits = coefficients.shape == (p,) and covariance.shape == (p, p)
+        if family not in RATIOS or not fits:
+            raise ValueError("the numbers of the inference do not fit together")
+        names = ("deviance", "null_deviance", "log_likelihood")
+        rest = (content[name] for name in names)
+        numbers = [float("nan") if each is None else float(each) for each in rest]
+        rows = int(content["n_rows"])
+        return cls(family, terms, coefficients, covariance, rows, *numbers)
+
+    def _cells(self, level: float) -> tuple[list[str], list[list[str]]]:
         tail = (1.0 - level) / 2.0
         heads = ["", "coef", "std err", "z", "P>|z|", RATIOS[self.family]]
         heads += [f"[{tail:.4g}", f"{1.0 - tail:.4g}]"]
@@ -145,10 +222,19 @@ class FamilyInference:
             cells = [number(float(each)) for each in numbers]
             cells += [p_text(float(self.p[k])), *(number(float(r)) for r in ratio)]
             rows.append([term, *cells])
-        null = number(self.null_deviance, 6)
-        facts = f"{self.n_rows} rows, deviance {self.deviance:.6g}"
-        facts += f", null deviance {null}" if null else ""
-        return f"{plain(heads, rows)}\n{facts}, AIC {self.aic:.6g}"
+        return heads, rows
+
+    def _facts(self, level: float) -> list[str]:
+        """Return rows and fit, and what the interval is of."""
+        null, tail = number(self.null_deviance, 6), (1.0 - level) / 2.0
+        df = f"df {len(self.terms)} ({self.df_residual})"
+        fit = f"deviance {self.deviance:.6g}"
+        fit += f", null deviance {null}" if null else ""
+        return [
+            f"{self.n_rows} rows, {df}, log-likelihood {self.log_likelihood:.6g}",
+            f"{fit}, AIC {self.aic:.6g}, BIC {self.bic:.6g}",
+            f"[{tail:.4g} and {1.0 - tail:.4g}] are of the {RATIOS[self.family]}",
+        ]
 
 
 def covariance_of(

@@ -27,6 +27,7 @@ def forest_plot(
     title: str = "",
     xlabel: str = "",
     summary: tuple[str, float, Array] | None = None,
+    ratios: bool = False,
 ) -> Figure:
     """Return a figure of estimates (k,) with intervals (k, 2), the first on top.
 
@@ -40,13 +41,16 @@ def forest_plot(
         Texts above and below.
     summary : tuple of str, float and ndarray of shape (2,), optional
         Name, estimate and interval that all others are compared with.
+    ratios : bool
+        Whether they are ratios: no effect is 1, and the axis is logarithmic.
     """
     rows = len(labels) + (summary is not None)
     size = 7.0, 1.2 + 0.28 * max(rows, 3)
     figure = Figure(figsize=size, layout="constrained")
     axis = figure.subplots()
     places = np.arange(rows, 0, -1.0)
-    axis.axvline(0.0, color="0.7", lw=1, zorder=0)
+    axis.axvline(1.0 if ratios else 0.0, color="0.7", lw=1, zorder=0)
+    axis.set_xscale("log" if ratios else "linear")
     _draw(axis, places[: len(labels)], estimates, intervals, _BLUE, "s")
     if summary is not None:
         name, middle, interval = summary
@@ -62,15 +66,23 @@ def forest_plot(
     return figure
 
 
+def chosen_terms(
+    names: tuple[str, ...], terms: Sequence[str] | None, first: bool
+) -> tuple[str, ...]:
+    """Return the terms to draw, by default all but the intercept, if it is first."""
+    shown = names[first:] if terms is None else tuple(terms)
+    unknown = [term for term in shown if term not in names]
+    if unknown:
+        raise FedRidgeError(f"no such terms: {quoted(unknown)}.")
+    return shown
+
+
 def plot_inference(inference: Inference, terms: Sequence[str] | None) -> Figure:
     """Return the forest plot of one target's coefficients."""
     if len(inference.targets) > 1:
         raise FedRidgeError("a plot is of one target: use of_target(k).plot().")
     names = inference.terms
-    shown = names[inference.fit_intercept :] if terms is None else tuple(terms)
-    unknown = [term for term in shown if term not in names]
-    if unknown:
-        raise FedRidgeError(f"no such terms: {quoted(unknown)}.")
+    shown = chosen_terms(names, terms, inference.fit_intercept)
     places = [names.index(term) for term in shown]
     percent = f"{100 * inference.level:g}%"
     return forest_plot(

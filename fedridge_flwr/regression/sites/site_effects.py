@@ -190,6 +190,7 @@ def _slopes_only(
         ci=found.ci[1:],
         centred_covariance=found.centred_covariance[1:, 1:],
         fit_intercept=False,
+        has_constant=True,
         r2=r2,
         adjusted_r2=1.0 - (rows - 1) / freedom * (1.0 - r2),
         f=f,

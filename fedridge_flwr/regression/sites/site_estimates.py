@@ -98,6 +98,9 @@ class SiteEstimates:
     def plot(self, term: str) -> Figure:
         """Return a forest plot of one coefficient, site by site.
 
+        Below the sites are their average, weighted by precision, which Q and I² refer
+        to, and the model of all rows without an intercept for every site (a diamond).
+
         Parameters
         ----------
         term : str
@@ -115,6 +118,14 @@ class SiteEstimates:
         half = quantile(self.level, np.inf) * se[known]
         ends = np.stack([middle[known] - half, middle[known] + half], axis=-1)
         sites = [s for s, good in zip(self.estimates.rows, known, strict=True) if good]
+        if len(sites) > 1:
+            weights = 1.0 / se[known] ** 2
+            average = float(weights @ middle[known] / weights.sum())
+            reach = quantile(self.level, np.inf) / np.sqrt(weights.sum())
+            sites.append("average of the sites")
+            ends = np.vstack([ends, [average - reach, average + reach]])
+            known = np.append(known, True)
+            middle = np.append(middle, average)
         place = self.pooled.terms.index(term)
         both = float(self.pooled.coefficients[place]), self.pooled.ci[place]
         return forest_plot(
@@ -123,7 +134,7 @@ class SiteEstimates:
             ends,
             title=f"{term}: I² = {self.i2[term]:.0%}, p of Q = {self.q_p[term]:.2g}",
             xlabel="coefficient",
-            summary=("all rows", *both),
+            summary=("all rows, one intercept", *both),
         )
 
 
