@@ -90,7 +90,9 @@ def _mechanism(kind, epsilon: float):
 @pytest.mark.parametrize("canary", CANARIES)
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0])
 def test_the_audit_passes_ours(epsilon, canary):
-    found = lower_bound(_mechanism(Ours, epsilon), CANARIES[canary], RUNS)
+    # The bound scatters by a tenth in 10,000 runs, which is much of epsilon 1.
+    runs = RUNS if epsilon > 1.0 else 3 * RUNS
+    found = lower_bound(_mechanism(Ours, epsilon), CANARIES[canary], runs)
     print(f"ours at epsilon {epsilon:g}, {canary}: at least {found:.3g}")
     assert found <= epsilon
     # An audit that sees nothing would pass everything.
