@@ -12,7 +12,7 @@ from ..data.local_table import as_local_table
 from ..data.sources import TableFile
 from ..data.table_options import TableOptions
 from ..errors import DataError, FedRidgeError
-from .agreement.table_agreement import agree_on_coding
+from .agreement.table_agreement import agree_on_coding, coding_of_one
 
 
 def read_table(
@@ -83,10 +83,11 @@ def read_table(
             formula = TableFormula(formula, levels=levels or {}, missing=missing)
         elif levels is not None:
             raise FedRidgeError("levels are already given in the TableFormula.")
-        coding, misfits = agree_on_coding(formula, {"": table.profile(formula)})
+        profile = table.profile(formula)
+        misfits = coding_of_one(formula, profile).misfits
         if misfits:
-            raise DataError(f"{misfits['']}.")
-        formula = coding
+            raise DataError(f"{'; '.join(misfits)}.")
+        formula, _ = agree_on_coding(formula, {"": profile})
     X, y, weight, _ = table.coded(formula)
     if weight is not None:
         raise FedRidgeError("read_table does not return weights: read them yourself.")
