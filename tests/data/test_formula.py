@@ -136,7 +136,7 @@ def test_what_would_take_forever_is_refused_at_once(text: str) -> None:
         ("y ~ I(a^2)", r"\*\*"),
         ("y ~ I(1)", "without any column"),
         ("y = a", "write ~ between"),
-        ("y ~ a b", "write ~ between"),
+        ("y ~ a b", "operator"),
         ("", "text of at most"),
     ],
 )

@@ -303,6 +303,9 @@ def test_two_sites_with_different_dialects_agree(tmp_path) -> None:
         ({"header": "yes"}, "true or false"),
         ({"header": False}, "columns must name"),
         ({"missing": "-9"}, "missing must be a list"),
+        ({"missing": {"chol": ["0"]}}, 'missing_in = { chol = \\["0"\\] }'),
+        ({"missing_in": ["0"]}, "missing_in must be markers by column"),
+        ({"missing_in": {"chol": "0"}}, "missing must be a list"),
         ({"sep": ";"}, "Options are: columns, delimiter, decimal, encoding"),
     ],
 )
@@ -323,6 +326,28 @@ def test_options_in_a_file(tmp_path) -> None:
         assert str(tmp_path) not in str(caught.value)
     with pytest.raises(DataError, match=r"^other.toml cannot be read"):
         TableOptions.from_toml(tmp_path / "other.toml")
+
+
+@pytest.mark.parametrize("kind", ["csv", "decimal commas", "parquet"])
+def test_markers_of_single_columns(kind: str, tmp_path) -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.5, 2.5], "b": [0.0, 1.5, -9.0]})
+    path = tmp_path / "table.any"
+    if kind == "parquet":
+        frame.to_parquet(path)
+    elif kind == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_csv(path, index=False, sep=";", decimal=",")
+    options = TableOptions(missing=["-9"], missing_in={"b": ["0", "1.5"]})
+    assert hash(options) == hash(
+        TableOptions(missing=[-9], missing_in=options.missing_in)
+    )
+    (batch,) = TableFile(path, options).batches()
+    assert batch.numbers("a").tolist() == [0.0, 1.5, 2.5]
+    assert np.isnan(batch.numbers("b")).all()
+    with pytest.raises(DataError, match="It names 'c'") as caught:
+        TableFile(path, TableOptions(missing_in={"c": ["0"]}))
+    assert "'c'" not in caught.value.anonymous()
 
 
 def test_an_ambiguous_delimiter_is_refused(tmp_path) -> None:
