@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..data.formula import TableFormula
 from ..data.local_table import table_of_file
 from ..data.site_files import SiteFile, find_site_files
@@ -120,6 +122,24 @@ def declined_lines(fit: LocalFit, never: Sequence[str] = ()) -> list[str]:
     lines = [head, *(f"  {name}: {why}" for name, why in rules.items())]
     more = [why for why in never if not any(why in told for told in rules.values())]
     return lines + [f"  every site: {why}." for why in more]
+
+
+def fit_notes(fit: LocalFit) -> list[str]:
+    """Return what to know of the standard errors of a fit."""
+    coding = fit.model_.coding
+    linear = getattr(fit.model_, "family", "gaussian") == "gaussian"
+    if not linear and np.any(fit.model_.alpha_):
+        return [
+            "There are no standard errors, since the coefficients are shrunk: use "
+            "`--alpha 0` for them."
+        ]
+    if coding is not None and coding.formula.missing in ("mean", "indicator"):
+        return [
+            "Where values are missing, means stand for them (--missing "
+            f"{coding.formula.missing}): standard errors take these as measured, "
+            "and ignore that they are not."
+        ]
+    return []
 
 
 def text_places(formula: TableFormula, files: Sequence[SiteFile]) -> list[str]:

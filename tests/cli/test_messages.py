@@ -222,3 +222,62 @@ def test_a_model_without_a_formula_names_the_columns_that_a_table_lacks(
     code, _, err = run(capsys, "predict", model, tmp_path / "coded.csv", "-o", out)
     assert code == 2
     assert "neither a formula nor names of its columns" in err
+
+
+def test_a_ledger_names_its_options_and_prints_standard_errors(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    X, y, _ = read_table(sites / "north.csv", FORMULA)
+    file, stats = tmp_path / "t.ledger", tmp_path / "north.stats"
+    SufficientStatistics.from_data(X, y).save(stats)
+    assert run(capsys, "ledger", "add", file, "north", stats)[0] == 0
+    code, _, err = run(capsys, "ledger", "add", file, "north", stats)
+    assert code == 2
+    assert "`--replace` puts these statistics" in err
+    assert "update" not in err
+    assert run(capsys, "ledger", "add", file, "north", stats, "--replace")[0] == 0
+    _, out, _ = run(capsys, "ledger", "model", file)
+    assert "The penalty is `--alpha 1`" in out
+    _, out, _ = run(capsys, "ledger", "model", file, "--alpha", "0")
+    assert "There is no penalty" in out
+    assert "std err" in out
+
+
+def test_a_column_filled_at_a_whole_site_is_told(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    frame = pd.read_csv(sites / "east.csv").assign(dose=None)
+    frame.to_csv(sites / "east.csv", index=False)
+    asked = ("fit", sites, "-f", FORMULA, "--alpha", "0")
+    code, out, _ = run(capsys, *asked, "--missing", "mean")
+    assert code == 0
+    assert "east: its column 'dose' is missing in all rows, and filled in" in out
+    assert "standard errors take these as measured" in out
+    _, out, _ = run(capsys, *asked, "--no-strict")
+    assert "as measured" not in out
+
+
+def test_why_numbers_of_a_site_are_not_shown(sites: Path, capsys: Capsys) -> None:
+    frame = pd.read_csv(sites / "east.csv")[:3]
+    frame.to_csv(sites / "east.csv", index=False)
+    _, out, _ = run(capsys, "fit", sites, "-f", FORMULA)
+    assert "east (withheld: fewer than 5 rows)" in out
+
+
+def test_a_family_with_a_penalty_says_why_it_has_no_standard_errors(
+    sites: Path, capsys: Capsys
+) -> None:
+    asked = ("fit", sites, "-f", "stage ~ age", "--family", "poisson")
+    assert "use `--alpha 0` for them" in run(capsys, *asked)[1]
+    _, out, _ = run(capsys, *asked, "--alpha", "0")
+    assert "use `--alpha 0`" not in out
+    assert "std err" in out
+
+
+def test_check_takes_alpha_as_a_fit_does(sites: Path, capsys: Capsys) -> None:
+    asked = ("check", sites / "north.csv", "-f", FORMULA)
+    plain = run(capsys, *asked)
+    assert run(capsys, *asked, "--alpha", "0") == plain
+    code, _, err = run(capsys, *asked, "--alpha", "-1")
+    assert code == 2
+    assert "alpha must be a finite number" in err

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedridge_flwr import DataError
+from fedridge_flwr.data.site_files import find_site_files
 from fedridge_flwr.data.sources import TableFile, TableOptions, client_values
 from fedridge_flwr.data.table_options import MISSING
 from fedridge_flwr.data.table_text import Utf8Stream
@@ -417,3 +418,24 @@ def test_a_file_that_was_written_again_is_looked_at_again(tmp_path: Path) -> Non
     assert whole(TableFile(path)) == {"b": ["1"], "a": ["25"]}
     other = TableFile(path, TableOptions(columns=["x", "y"], header=True))
     assert other.names == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["heart.north.csv", "heart.south.csv"], ["north", "south"]),
+        (["heart.north.csv", "south.csv"], ["heart.north", "south"]),
+        (["heart.csv", "heart.south.csv"], ["heart", "heart.south"]),
+        (["heart.north.csv"], ["heart.north"]),
+        (["site_1.csv", "site_2.csv"], ["site_1", "site_2"]),
+    ],
+)
+def test_sites_of_a_folder_have_the_names_that_tell_them_apart(
+    files: list[str], expected: list[str], tmp_path
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("a\n1\n", encoding="utf-8")
+    assert [site.name for site in find_site_files(tmp_path)] == expected
+    if expected == ["north", "south"]:
+        found = find_site_files(tmp_path / "heart.*.csv")
+        assert [site.name for site in found] == expected

@@ -40,6 +40,7 @@ from ...data.table_profile import (
 from ...errors import FedRidgeError
 from ..aggregate import Answers
 
+_FILLED = "missing in all rows, and filled in by the mean over the other sites"
 _SHOWN = 5
 _ELSEWHERE = "(level of other sites)"
 _ANY_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
@@ -51,6 +52,24 @@ class TableAnswers(Answers):
     """Profiles of the tables of all sites, and the coding that they agree on."""
 
     coding: Coding | None = None
+
+    @property
+    def filled(self) -> dict[str, str]:
+        """Clients of which a whole column is filled in, in words."""
+        means = () if self.coding is None else self.coding.means
+        found = {
+            client: [
+                column
+                for column in means
+                if column in profile.columns and profile.columns[column].kind == "empty"
+            ]
+            for client, profile in self.parts.items()
+        }
+        return {
+            client: f"its column {quoted(names)} is {_FILLED}"
+            for client, names in found.items()
+            if names
+        }
 
     def agree(self, formula: TableFormula) -> None:
         """Find the coding for all sites that have the columns for it."""

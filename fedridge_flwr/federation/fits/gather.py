@@ -102,6 +102,9 @@ class Gathered:
         found = self.screener.remarks
         for more in ("stale", "returned"):
             found = found | getattr(self.answers, more, {})
+        for client, filled in self.table.filled.items():
+            both = filter(None, [filled, found.get(client)])
+            found = found | {client: "; ".join(both)}
         if self.settings.classes is None:
             return found
         from ..agreement.class_agreement import lookalikes
