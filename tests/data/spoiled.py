@@ -475,6 +475,9 @@ def spoiled_table() -> str:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        inside = ", ".join(f"{name} = {_toml(told)}" for name, told in value.items())
+        return f"{{ {inside} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return str(value).lower() if isinstance(value, bool | int) else f'"{value}"'

@@ -102,7 +102,8 @@ class Gathered:
         found = self.screener.remarks
         for more in ("stale", "returned"):
             found = found | getattr(self.answers, more, {})
-        for client, filled in self.table.filled.items():
+        filled_in = self.table.filled if self.table.parts else {}
+        for client, filled in filled_in.items():
             both = filter(None, [filled, found.get(client)])
             found = found | {client: "; ".join(both)}
         if self.settings.classes is None:
