@@ -19,7 +19,7 @@ from ..data.site_files import table_options
 from ..data.sources import TableFile
 from ..data.table_profile import TableProfile
 from ..errors import DataError
-from ..federation.agreement.table_agreement import agree_on_coding
+from ..federation.agreement.table_agreement import coding_of_one
 from ..federation.answering.family_respond import family_answer, family_rows
 from ..federation.answering.respond import Guards
 from ..federation.requests import (
@@ -35,6 +35,7 @@ from ..regression.inference.residual_moments import POWERS, ResidualProbe
 from ..statistics.encoding import Encoded, encode_rows
 from .fit import misspelt
 
+_MIXED = "Where other sites have only numbers in it, the fit leaves this site out."
 _SHOWN_LEVELS = 8
 _ENOUGH_SITES = 1_000_000
 
@@ -108,27 +109,43 @@ def check_site(
     FitSettings(formula=formula, family=family, standard_errors=standard_errors)
     local = table_of_file(TableFile(path, table_options(path, table)))
     profile, origin = local.scan(formula)
-    found = SiteCheck(profile, family=family, standard_errors=standard_errors)
-    try:
-        found.coding, misfits = agree_on_coding(formula, {path.name: profile})
-        found.refusals += misfits.values()
-    except ValueError as error:
-        found.refusals.append(str(error).replace("\n", " "))
+    one = coding_of_one(formula, profile)
+    found = SiteCheck(
+        profile,
+        one.coding,
+        family=family,
+        standard_errors=standard_errors,
+        refusals=one.misfits,
+    )
     if policy is not None:
         found.refusals += _declined(policy, AskTable(formula, sites=_ENOUGH_SITES))
+        found.refusals += _declined(policy, _first_request(found))
         found.refusals += policy.reasons_by_table(profile.rows, origin)
         if policy.state is not None and not Path(policy.state).is_dir():
             found.refusals.append(f"state: there is no folder {policy.state}")
-    if found.coding is not None and not found.refusals:
+    if found.coding is None:
+        found.refusals += origin.mixed
+    else:
         _check_rows(found, local, found.coding, policy)
+        found.notes += [f"{place}. {_MIXED}" for place in origin.mixed]
+    found.notes += one.notes
     _add_notes(found, formula, policy)
     found.notes += [hint.strip() for hint in misspelt(formula, local.names)]
     return found
 
 
+def _first_request(found: SiteCheck) -> AskStatistics | AskOutcome:
+    """Return the request that follows the one for the table."""
+    about: dict[str, Any] = {"sites": _ENOUGH_SITES, "coding": found.coding}
+    if found.family == "gaussian":
+        return AskStatistics(**about)
+    return AskOutcome(found.family, **about)
+
+
 def _check_rows(
     found: SiteCheck, local: LocalTable, coding: Coding, policy: SitePolicy | None
 ) -> None:
+    """Add what is wrong with the rows, and what would be sent if nothing is."""
     try:
         X, y, weight, origin = local.coded(coding)
         if found.family == "gaussian":
@@ -143,16 +160,15 @@ def _check_statistics(
     found: SiteCheck, raw: Any, origin: RowOrigin, policy: SitePolicy | None
 ) -> None:
     rows = check_rows(*raw)
-    Guards().check_number(rows.n_filled)
     if policy is not None:
-        asked = AskStatistics(sites=_ENOUGH_SITES, coding=found.coding)
-        found.refusals += _declined(policy, asked)
         found.refusals += _row_reasons(policy, rows, origin)
         if found.standard_errors in POWERS and not found.refusals:
             probe = _probe(rows, found.standard_errors)
             more = AskResiduals(probe, sites=_ENOUGH_SITES, coding=found.coding)
             found.no_residuals += _declined(policy, more)
-    found.sent = encode_rows(rows)
+    Guards().check_number(rows.n_filled)
+    if not found.refusals:
+        found.sent = encode_rows(rows)
 
 
 def _probe(rows: Rows, kind: str) -> ResidualProbe:
@@ -168,17 +184,17 @@ def _probe(rows: Rows, kind: str) -> ResidualProbe:
 def _check_family(
     found: SiteCheck, raw: Any, origin: RowOrigin, policy: SitePolicy | None
 ) -> None:
-    asked = AskOutcome(found.family, sites=_ENOUGH_SITES, coding=found.coding)
+    asked = _first_request(found)
     if policy is not None:
         seen = family_rows(asked, raw, origin)
-        found.refusals += _declined(policy, asked)
         found.refusals += _row_reasons(policy, seen.visible, seen.origin)
         if not found.refusals:
             found.notes.append(
                 "later rounds were not checked: if the coefficients of the server gave "
                 "almost all weight to a few rows, the policy would decline."
             )
-    found.sent = family_answer(asked, raw, origin, Guards())
+    sent = family_answer(asked, raw, origin, Guards())
+    found.sent = None if found.refusals else sent
 
 
 def _declined(policy: SitePolicy, request: Any) -> Iterator[str]:

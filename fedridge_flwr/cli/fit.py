@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..data.formula import TableFormula
+from ..data.local_table import table_of_file
 from ..data.site_files import SiteFile, find_site_files
 from ..data.sources import similar_name
 from ..errors import DataError, FedRidgeError
 from ..federation.answering.respond import Guards
+from ..federation.requests import AskOutcome, AskStatistics
 from ..federation.site.disclosure import SitePolicy
 from ..flower.error_text import DECLINED
 from ..flower.local_fit import LocalFit
 from .progress import Progress
 
+_HAS_TEXT = "has text in"
 _INCOMPLETE = re.compile(r"MODEL OF (\d+) OF (\d+) CLIENTS[^:]*: (.*)", re.DOTALL)
 
 
@@ -54,30 +60,57 @@ def fit_tables(
         return fit.run(sites, Guards(policies=policies))
     except FedRidgeError as error:
         hints = misspelt(formula, [name for file in files for name in _names(file)])
-        told = [without_model(str(error)), *hints, *declined_lines(fit)]
+        hints += text_places(formula, files) if _HAS_TEXT in str(error) else []
+        family = settings.get("family", "gaussian")
+        never = later_reasons(policies, family, len(files))
+        told = [without_model(str(error), never), *hints, *declined_lines(fit, never)]
         raise FedRidgeError("\n".join(told)) from None
     finally:
         progress.end()
 
 
-def without_model(text: str) -> str:
+def later_reasons(
+    policies: Sequence[SitePolicy], family: str, n_sites: int
+) -> list[str]:
+    """Return why the policy of all sites declines what a fit asks after the tables.
+
+    In a strict fit, sites that decline to describe their table hide it.
+    """
+    if family == "gaussian":
+        request: Any = AskStatistics(sites=n_sites)
+    else:
+        request = AskOutcome(family, sites=n_sites)
+    return [why for each in policies for why in each.reasons_by_request(request)]
+
+
+def without_model(text: str, never: Sequence[str] = ()) -> str:
     """Say that a fit ended without a model where it tells who would be in one.
+
+    Parameters
+    ----------
+    text : str
+        What the fit said.
+    never : sequence of str
+        Why all sites would decline what comes later.
 
     Examples
     --------
     >>> without_model("MODEL OF 3 OF 4 CLIENTS: client west: it has no column 'bp'")
     "No model: 1 of 4 sites cannot take part (client west: it has no column 'bp'). \
-`--no-strict` fits the other 3."
+`--no-strict` goes on with the other 3."
     """
     found = _INCOMPLETE.match(text)
     if found is None:
         return text
-    inside, of, reasons = int(found[1]), int(found[2]), found[3].rstrip(".")
+    inside, of = int(found[1]), int(found[2])
+    reasons = found[3].rstrip(".").replace(".;", ";")
     told = f"No model: {of - inside} of {of} sites cannot take part ({reasons})."
-    return f"{told} `--no-strict` fits the other {inside}." if inside else told
+    if never:
+        return f"{told} The policy declines this fit at all {of} sites."
+    return f"{told} `--no-strict` goes on with the other {inside}." if inside else told
 
 
-def declined_lines(fit: LocalFit) -> list[str]:
+def declined_lines(fit: LocalFit, never: Sequence[str] = ()) -> list[str]:
     """Say by which rule sites declined: whoever rehearses owns the tables."""
     if not fit.declined_:
         return []
@@ -86,7 +119,37 @@ def declined_lines(fit: LocalFit) -> list[str]:
         for name, why in fit.declined_.items()
     }
     head = "Rules by which sites declined (a server is not told):"
-    return [head, *(f"  {name}: {why}" for name, why in rules.items())]
+    lines = [head, *(f"  {name}: {why}" for name, why in rules.items())]
+    more = [why for why in never if not any(why in told for told in rules.values())]
+    return lines + [f"  every site: {why}." for why in more]
+
+
+def fit_notes(fit: LocalFit) -> list[str]:
+    """Return what to know of the standard errors of a fit."""
+    coding = fit.model_.coding
+    linear = getattr(fit.model_, "family", "gaussian") == "gaussian"
+    if not linear and np.any(fit.model_.alpha_):
+        return [
+            "There are no standard errors, since the coefficients are shrunk: use "
+            "`--alpha 0` for them."
+        ]
+    if coding is not None and coding.formula.missing in ("mean", "indicator"):
+        return [
+            "Where values are missing, means stand for them (--missing "
+            f"{coding.formula.missing}): standard errors take these as measured, "
+            "and ignore that they are not."
+        ]
+    return []
+
+
+def text_places(formula: TableFormula, files: Sequence[SiteFile]) -> list[str]:
+    """Say where columns have text among numbers, which a server is not told."""
+    found = []
+    for file in files:
+        with suppress(FedRidgeError):  # its own error says why
+            _, origin = table_of_file(file.open()).scan(formula)
+            found += [f"  {file.name}: {place}." for place in origin.mixed]
+    return found
 
 
 def misspelt(formula: TableFormula, names: Sequence[str]) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .._text import counted
+from ..errors import FedRidgeError, LedgerError
 
 app = typer.Typer(
     help="A federation that goes on: who is in, who leaves, the model of the rest.",
@@ -48,11 +50,21 @@ def add(
         bool, typer.Option(help="In place of what the client has sent before.")
     ] = False,
 ) -> None:
-    """Add the statistics of a client, from a file that `save` wrote."""
+    """Add the statistics of a client, from a file that `save` wrote.
+
+    In Python: SufficientStatistics.from_data(X, y).save("north.stats"). Tables in one
+    folder need no ledger: run `fedridge fit` again.
+    """
     from ..statistics.statistics_file import read_statistics
 
     stats = read_statistics(statistics)
     with _open(ledger, create=True) as found:
+        if client in found and not replace:
+            raise LedgerError(
+                f"{client!r} is in the ledger already: `--replace` puts these "
+                "statistics, which must be those of all its rows, in place of the "
+                "earlier ones."
+            )
         change = found.replace if replace else found.add
         _tell(change(client, stats))
 
@@ -98,7 +110,8 @@ def model(
     ] = None,
 ) -> None:
     """Solve for the model of all that is in the ledger; nobody is asked."""
-    from ..errors import LedgerError
+    from ..regression.inference.infer import infer
+    from ..regression.normal_equations import FitOptions
     from ..regression.solve import solve
 
     with _open(ledger) as found:
@@ -109,10 +122,14 @@ def model(
             "run FedRidge(ledger=..., feature_map=...) for the model."
         )
     exact = total.to_sufficient() if total.form == "fixed" else total
-    solved = solve(exact, alpha, fit_intercept=fit_intercept, standardize=standardize)
+    options: FitOptions = {"fit_intercept": fit_intercept, "standardize": standardize}
+    solved, inference = solve(exact, alpha, **options), None
+    with suppress(FedRidgeError):  # too few rows, for example
+        inference = infer(exact, alpha, **options)
     if output is not None:
         solved.save(output)
-    print(solved.summary())
+    print(solved.summary(inference))
+    print(_PENALTY.format(alpha) if alpha else _NO_PENALTY)
     if output is not None:
         print(f"Wrote {output}.")
 
@@ -130,4 +147,9 @@ def _tell(receipt: Any) -> None:
         print("erased:       " + ("yes" if receipt.erased else _NOT_YET))
 
 
+_NO_PENALTY = "There is no penalty (`--alpha 0`): least squares."
+_PENALTY = (
+    "The penalty is `--alpha {:g}`; give that of your fits. `--alpha 0` is least "
+    "squares."
+)
 _NOT_YET = "not yet from the write-ahead log, which others still read"

@@ -75,7 +75,7 @@ def fit(
     Example: fedridge fit hospitals/ -f "thalach ~ age + C(sex) + chol" -o run
     """
     from ..federation.reporting.run_folder import fit_summary, write_run
-    from .fit import declined_lines, fit_tables
+    from .fit import declined_lines, fit_notes, fit_tables
 
     asked = formula_of(
         formula,
@@ -103,7 +103,7 @@ def fit(
     page = None
     if output is not None:  # before anything is printed, perhaps into a broken pipe
         page = write_run(output, found, formula=asked.text, data=Path(data).name)
-    print(fit_summary(found))
+    print("\n".join([fit_summary(found), *fit_notes(found)]))
     print()
     print("\n".join([str(found.report_), *declined_lines(found)]))
     if page is not None:
@@ -122,6 +122,9 @@ def check(
     weights: o.Weights = "",
     family: o.Family = "gaussian",
     standard_errors: o.StandardErrors = "classical",
+    alpha: Annotated[
+        float, typer.Option(help="Changes nothing: a site sends the same.")
+    ] = 1.0,
     table: o.Table = None,
     policy: o.Policy = None,
     output: Annotated[
@@ -138,9 +141,11 @@ def check(
     Nothing is sent. Ends with 1 if the site would decline, be it only residuals for
     robust standard errors.
     """
+    from .._checks import check_alpha
     from ..federation.site.disclosure import SitePolicy
     from .check import check_site
 
+    check_alpha(alpha)  # as a fit does
     rules = None if policy is None else SitePolicy.load(policy)
     asked = formula_of(
         formula,

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._text import quoted
 from ..data.site_files import table_options
-from ..data.sources import TableFile
-from ..data.table_errors import load_arrow
+from ..data.sources import TableBatch, TableFile
+from ..data.table_errors import UnknownLevelsError, load_arrow
 from ..errors import FedRidgeError
 from ..regression.model import RidgeModel
 from .progress import Progress
+
+_SHOWN = 12
 
 
 def predict_table(
@@ -38,6 +41,8 @@ def predict_table(
             f"{output.name} is the input table: choose another output file."
         )
     file = TableFile(path, table_options(path, table))
+    if model.coding is None:
+        _refuse_other_columns(model, file)
     rows = gaps = 0
     progress = Progress(0)
     writer: Any = None
@@ -46,7 +51,10 @@ def predict_table(
         for batch in file.batches():
             progress.step("rows are predicted")
             lenient = unknown == "missing"
-            found, kept = _predictions(model, batch, unknown_is_missing=lenient)
+            try:
+                found, kept = _predictions(model, batch, unknown_is_missing=lenient)
+            except UnknownLevelsError as error:
+                raise _with_value(error, batch, model) from None
             columns = {name: _text(pa, batch[name]) for name in batch}
             names = prediction_names(model)
             both = sorted(set(names) & set(columns))
@@ -67,6 +75,39 @@ def predict_table(
             writer.close()
         unfinished.unlink(missing_ok=True)
     return rows, gaps
+
+
+def _refuse_other_columns(model: RidgeModel, file: TableFile) -> None:
+    """Refuse a table without the columns of a model that has no formula."""
+    known = None if model.features is None else model.features.known
+    if known is None:
+        raise FedRidgeError(
+            "this model has neither a formula nor names of its columns, so a table "
+            "cannot be matched to it: in Python, use model.predict(X)."
+        )
+    lacking = [name for name in known if name not in file.names]
+    if lacking:
+        raise FedRidgeError(
+            f"this model has no formula, so a table must have its coded columns: "
+            f"{quoted(known, most=_SHOWN)}. {file.path.name} lacks "
+            f"{quoted(lacking, most=_SHOWN)}. The model.json of `fedridge fit` has the "
+            "formula, and codes tables by itself."
+        )
+
+
+def _with_value(
+    error: UnknownLevelsError, batch: TableBatch, model: RidgeModel
+) -> FedRidgeError:
+    """Return the error with the value: whoever predicts has the file."""
+    column = error.column
+    levels = () if model.coding is None else model.coding.levels[column]
+    value = batch.levels(column)[error.first].as_py()
+    return FedRidgeError(
+        f"{batch.table.path.name}: {error.place} has {value!r} in {column!r}, a level "
+        f"that the model does not know. It knows "
+        f"{quoted(levels, most=_SHOWN)}. Correct the table, or use "
+        "`--unknown missing`: such rows get no prediction."
+    )
 
 
 def prediction_names(model: RidgeModel) -> list[str]:

@@ -23,7 +23,7 @@ from .._types import Array
 from ..errors import DataError, FedRidgeError, PrivacyError
 from .formula import TableFormula, import_formulaic
 from .formula_tree import FUNCTIONS
-from .table_errors import load_arrow
+from .table_errors import UnknownLevelsError, load_arrow, place_of
 from .table_profile import MOST_LEVELS, is_finite_number
 from .table_values import NotNumbersError, level_text, numbers, parse_numbers
 
@@ -218,12 +218,7 @@ class Coding:
             return found
         found, known = _read(_codes, table, column, self.levels[column])
         if not known.all() and not (lenient or quiet):
-            first = _place(table, int(np.argmin(known)))
-            raise DataError(
-                f"column {column!r} has {int((~known).sum())} value(s) that are not "
-                f"among the levels agreed on, the first in {first}. Correct the "
-                "table. To predict, you can also treat them as missing."
-            )
+            raise UnknownLevelsError(table, column, ~known)
         levels = list(self.levels[column])
         if self.formula.missing == "indicator" and MISSING_LEVEL in levels:
             return np.where((found < 0) & known, levels.index(MISSING_LEVEL), found)
@@ -442,15 +437,10 @@ def _read(convert: Any, table: Mapping[str, Any], column: str, *more: Any) -> An
     try:
         return convert(table[column], *more)
     except NotNumbersError as error:
-        place = _place(table, error.first)
+        place = place_of(table, error.first)
         raise DataError(f"column {column!r} {error.problem(place)}") from None
     except DataError as error:
         raise DataError(f"column {column!r}: {error}") from None
-
-
-def _place(table: Any, row: int) -> str:
-    """Return where a row is: the line of a file, where the table is one."""
-    return str(table.place(row)) if hasattr(table, "place") else f"row {row + 1}"
 
 
 def _numbers_or_nan(array: Any) -> NDArray[np.float64]:

@@ -11,11 +11,13 @@ from typing import Any
 from .._checks import check_choice, must_be
 from ..errors import FedRidgeError
 from .formula_tree import (
+    COMPARISONS,
     Facts,
     algebra,
     check_terms,
     facts_of,
     refuse_explosion,
+    refuse_factor,
     refuse_mistakable,
 )
 
@@ -24,8 +26,10 @@ MISSING = ("drop", "mean", "indicator", "error")
 
 _LONGEST = 10_000
 _COMPARES = re.compile(r"Unknown operator '[<>=!]")
-_COMPARISONS = (
-    " Comparisons are not supported: make a column of 0 and 1 in every table."
+_EQUALS = re.compile(r"Unknown operator '='")
+_COMPARED = re.compile("[<>=!]=")
+_TILDE = (
+    'formula: write ~ between the target and the features, as in "bp ~ age", not =.'
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 
@@ -267,6 +271,7 @@ def import_formulaic() -> Any:
 def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
     formulaic = import_formulaic()
     refuse_mistakable(text, available)
+    refuse_factor(text)
     known = {"__formulaic_variables_available__": list(available)}
     try:
         parser = formulaic.parser.DefaultFormulaParser()
@@ -277,7 +282,9 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
         raise
     except (formulaic.errors.FormulaicError, SyntaxError, ValueError) as error:
         reason = _COLOUR.sub("", str(error)).split("\n")[0].rstrip(".")
-        hint = _COMPARISONS if _COMPARES.search(reason) else ""
+        if _EQUALS.search(reason) and not _COMPARED.search(text):
+            raise FedRidgeError(_TILDE) from None
+        hint = f" {COMPARISONS}" if _COMPARES.search(reason) else ""
         raise FedRidgeError(f"formula: {reason}.{hint}") from None
     except (RecursionError, MemoryError):
         raise FedRidgeError("formula: it is nested too deeply.") from None

@@ -33,11 +33,17 @@ FUNCTIONS = {
 """What may be applied to a column: functions of each value by itself."""
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
-_SITE_DEPENDENT = ("scale", "center", "standardize", "poly", "bs", "cs", "cc", "cr")
+COMPARISONS = "Comparisons are not supported: make a column of 0 and 1 in every table."
+_SITE_DEPENDENT = (
+    *("scale", "center", "standardize", "poly"),
+    *("bs", "ns", "cs", "cc", "cr"),
+)
+_FACTOR = re.compile(r"(?<![\w.])((?:as\.)?factor)\s*\(\s*(`[^`]*`|[\w.]+)?")
 _MOST_TERMS = 2_000
 _MOST_STEPS = 20_000
 _LARGEST_POWER = 3
 _LARGEST_EXPONENT = 16
+_IN_QUOTES = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"")
 _QUOTED = re.compile(r"`([^`]*)`")
 # formulaic writes the text of a call into code of its own, where these would end it.
 _NO_LEVEL = re.compile(r"[`'\"\\{}\x00-\x1f]")
@@ -258,6 +264,8 @@ def _not_allowed(tree: ast.AST) -> FedRidgeError:
             "same column would have a different meaning at every site. Use "
             "standardize=True, or agreed constants as in I((age - 50) / 10)."
         )
+    if isinstance(tree, ast.Compare):
+        return FedRidgeError(f"formula: {COMPARISONS}")
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitXor):
         return FedRidgeError("formula: write a power with **, as in I(age**2).")
     return FedRidgeError(
@@ -314,6 +322,16 @@ def _most_terms(syntax: Any, n_available: int) -> int:
             size = parts[0] ** _LARGEST_POWER
         sizes[id(node)] = min(size, _MOST_STEPS + 1)
     return max(sizes.values())
+
+
+def refuse_factor(text: str) -> None:
+    """Say how a category is written, to those who know it from R."""
+    found = _FACTOR.search(_IN_QUOTES.sub(lambda m: m[0].replace("(", "_"), text))
+    if found is not None:
+        raise FedRidgeError(
+            f"formula: {found[1]}() is C() here: write C({found[2] or 'column'}) for a "
+            "category."
+        )
 
 
 def refuse_mistakable(text: str, available: Iterable[str]) -> None:

@@ -15,13 +15,14 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from .._text import counted
 from .._types import Array
 from ..errors import ColumnNamesError, DataError
 from .arrow_batches import open_stream
 from .coding import Coding
 from .formula import TableFormula
 from .sources import TableFile
-from .table_errors import load_arrow
+from .table_errors import load_arrow, place_of
 from .table_profile import MOST_LEVELS, MOST_UNDECLARED, ColumnProfile, TableProfile
 from .table_values import ColumnScan, level_text
 
@@ -52,12 +53,15 @@ class RowOrigin:
         columns of the table: two formulas have other complete rows, but the same table.
     offset : ndarray, optional
         What is added to the linear predictor of each row, where rows came with one.
+    mixed : sequence of str
+        Where columns have text among numbers: for whoever can correct the table.
     """
 
     columns: Sequence[str] | None = None
     levels: Mapping[str, Mapping[Any, int]] | None = None
     identities: Callable[[], NDArray[Any]] | None = None
     offset: NDArray[Any] | None = None
+    mixed: Sequence[str] = ()
 
 
 class LocalTable:
@@ -106,13 +110,17 @@ class LocalTable:
         wanted += [formula.weights] if formula.weights else []
         present = [c for c in dict.fromkeys(wanted) if c in self.names]
         scans = {column: ColumnScan() for column in present}
+        places: dict[str, str] = {}  # of the first text in each column
         rows = complete = 0
         for part in self._read(present) if present else ():
             missing = [np.asarray(part[c].is_null()) for c in present]
             first, rows = rows, rows + len(missing[0])
             complete += int((~np.logical_or.reduce(missing)).sum())
             for column in present:
-                scans[column].add(part[column], first)
+                scan = scans[column]
+                scan.add(part[column], first)
+                if scan.first_text is not None and column not in places:
+                    places[column] = place_of(part, scan.first_text - first)
         for column, scan in scans.items():
             _refuse_invisible(column, scan)
         fills = formula.missing in ("mean", "indicator")
@@ -129,7 +137,13 @@ class LocalTable:
         }
         counts = {c: dict(scans[c].level_counts) for c in columns if columns[c].levels}
         profile = TableProfile(rows, complete, columns)
-        return profile, RowOrigin(present, counts, self._identities)
+        mixed = [
+            _mixed(column, scans[column], place)
+            for column, place in places.items()
+            if column not in categories and scans[column].n_numbers
+        ]
+        origin = RowOrigin(present, counts, self._identities, mixed=mixed)
+        return profile, origin
 
     def coded(self, coding: Coding, *, quiet: bool = False) -> RawRows:
         """Return X, y, weights and the origin of the rows, coded as agreed.
@@ -154,6 +168,14 @@ class LocalTable:
         )
         weight = block[:, -1] if weighted else None
         return X, y.iloc[:, 0] if n_targets == 1 else y, weight, origin
+
+    def coded_features(self, coding: Coding) -> Any:
+        """Return X of new rows, as a data frame; rows that lack a value are dropped."""
+        parts = (
+            coding.code(part, with_target=False) for part in self.parts(coding.columns)
+        )
+        blocks = [np.empty((0, len(coding.names))), *(part.X for part in parts)]
+        return named_frame(np.concatenate(blocks), coding.names)
 
     def _identities(self, coding: Coding | None = None) -> NDArray[Any]:
         """Return a hash of every column for each row, or each that is coded."""
@@ -283,6 +305,14 @@ def coded_features(coding: Coding, X: Any) -> Any:
             'with missing="mean".'
         )
     return named_frame(np.concatenate(blocks), coding.names)
+
+
+def _mixed(column: str, scan: ColumnScan, place: str) -> str:
+    """Say where a column of numbers has text, but not which."""
+    return (
+        f"column {column!r} has text in {counted(scan.n_text, 'row')}, the first in "
+        f"{place}, and numbers in {counted(scan.n_numbers, 'row')}"
+    )
 
 
 def _refuse_invisible(column: str, scan: ColumnScan) -> None:

@@ -115,11 +115,19 @@ def _is_table(path: Path) -> bool:
 
 
 def _names(paths: list[Path], pattern: str) -> list[str]:
-    """Return what stands for the star of a pattern, or names without endings."""
+    """Return what stands for the star of a pattern, or names without endings.
+
+    Of ``heart.north.csv`` and ``heart.south.csv`` in a folder, what tells them apart.
+    """
     before, star, after = pattern.partition("*")
     if star and not any(sign in after for sign in "*?[") and "?" not in before:
         return [path.name[len(before) : len(path.name) - len(after)] for path in paths]
-    return [_without_endings(path) for path in paths]
+    names = [_without_endings(path) for path in paths]
+    parts = [name.partition(".") for name in names]
+    if len(names) > 1 and len({first for first, _, _ in parts}) == 1:
+        rest = [rest for _, _, rest in parts]
+        return rest if all(rest) else names
+    return names
 
 
 def _without_endings(path: Path) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import DataError
 
@@ -50,6 +53,35 @@ class TableFileError(DataError):
     def anonymous(self) -> str:
         """Return the message without names of the file and its columns."""
         return str(DataError(f"the site's file: {self._problem}", self._columns))
+
+
+class UnknownLevelsError(DataError):
+    """Entries of a category that are not among its levels; it does not say which.
+
+    Parameters
+    ----------
+    table : mapping of str to pyarrow array
+        Some rows of a table.
+    column : str
+        The category.
+    unknown : array of bool
+        The rows with such entries.
+    """
+
+    def __init__(
+        self, table: Mapping[str, Any], column: str, unknown: NDArray[np.bool_]
+    ) -> None:
+        self.column, self.first = column, int(np.argmax(unknown))
+        self.place = place_of(table, self.first)
+        super().__init__(
+            f"column {column!r} has {int(unknown.sum())} value(s) that are not among "
+            f"the levels agreed on, the first in {self.place}. Correct the table."
+        )
+
+
+def place_of(table: Any, row: int) -> str:
+    """Return where a row is: the line of a file, where the table is one."""
+    return str(table.place(row)) if hasattr(table, "place") else f"row {row + 1}"
 
 
 def load_arrow() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ question mark (UCI). Codes such as -9 or 999, and words that may be a category, 
 class TableOptions:
     """How a table file is read. What is not given is detected from the file's start.
 
-    Parquet files contain names and types, so only `missing` and `columns` apply to
-    them.
+    Parquet files contain names and types, so only `columns`, `missing` and `missing_in`
+    apply to them.
 
     Parameters
     ----------
@@ -46,17 +46,21 @@ class TableOptions:
         Entries that mean a missing value, in addition to an empty one, NA, N/A, NaN,
         NULL, None, NaT, a point, and a question mark. A number is meant in any
         spelling: -9 is also -9.0.
+    missing_in : mapping of str to sequence of str, optional
+        The same for single columns, as in ``{"chol": ["0"]}``. A file must have these
+        columns.
 
     Examples
     --------
     >>> from fedridge_flwr import TableOptions
     >>> TableOptions(columns=["age", "sex"], missing=[-9])
     TableOptions(columns=('age', 'sex'), delimiter=None, decimal=None, encoding=None, \
-header=None, missing=('-9',))
+header=None, missing=('-9',), missing_in=())
     >>> TableOptions.from_mapping({"separator": ";"})
     Traceback (most recent call last):
     fedridge_flwr.errors.DataError: 'separator' is not an option of a table. Options \
-are: columns, delimiter, decimal, encoding, header, missing.
+are: columns, delimiter, decimal, encoding, header, missing, \
+missing_in.
     """
 
     columns: tuple[str, ...] = ()
@@ -65,11 +69,13 @@ are: columns, delimiter, decimal, encoding, header, missing.
     encoding: str | None = None
     header: bool | None = None
     missing: tuple[str, ...] = ()
+    missing_in: Mapping[str, Sequence[str]] | tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every option, and bring lists to tuples."""
         object.__setattr__(self, "columns", _names(self.columns))
         object.__setattr__(self, "missing", _markers(self.missing))
+        object.__setattr__(self, "missing_in", _markers_in(self.missing_in))
         if self.delimiter is not None:
             _check_delimiter(self.delimiter)
         if self.decimal is not None:
@@ -138,6 +144,11 @@ def _names(columns: Any) -> tuple[str, ...]:
 def _markers(missing: Any) -> tuple[str, ...]:
     if missing is None:
         return ()
+    if isinstance(missing, Mapping):
+        raise DataError(
+            "missing must be a list, which is for all columns; markers of single "
+            'columns are missing_in, as in missing_in = { chol = ["0"] }.'
+        )
     if not isinstance(missing, list | tuple) or not all(
         isinstance(marker, str | int | float) for marker in missing
     ):
@@ -145,6 +156,17 @@ def _markers(missing: Any) -> tuple[str, ...]:
             f'missing must be a list, as in ["-9", "x"], got {type(missing).__name__}.'
         )
     return tuple(str(marker).strip() for marker in missing)
+
+
+def _markers_in(missing_in: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return markers by column as pairs, which can be hashed."""
+    pairs = missing_in.items() if isinstance(missing_in, Mapping) else missing_in
+    if pairs is None or not isinstance(missing_in, Mapping | tuple):
+        raise DataError(
+            'missing_in must be markers by column, as in {chol = ["0"]}, got '
+            f"{type(missing_in).__name__}."
+        )
+    return tuple((str(column).strip(), _markers(told)) for column, told in pairs)
 
 
 def _check_delimiter(delimiter: Any) -> None:

@@ -41,7 +41,8 @@ class TextReader:
         self.path = path
         self.format = detect_format(path, options)
         self.names = self.format.names
-        self._missing = _Missing(options)
+        self._missing = _Missing(options.missing)
+        self._missing_in = _missing_in(path, options, self.names)
 
     def blocks(self, columns: Sequence[int], rows: int) -> Iterator[list[Any]]:
         """Return the arrays of some columns, for some rows at a time."""
@@ -101,6 +102,8 @@ class TextReader:
                     self.names,
                 )
             array = pa.compute.replace_substring_regex(array, _COMMA, r"\1.\2")
+        if column in self._missing_in:
+            array = self._missing_in[column].drop_all(pa, array)
         return self._missing.drop_numbers(pa, array)
 
     def place(self, row: int) -> str:
@@ -153,7 +156,7 @@ class ParquetReader:
 
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path = path
-        self._missing = _Missing(options)
+        self._missing = _Missing(options.missing)
         own = self._file.schema_arrow.names
         names = options.columns or tuple(map(clean_name, own))
         if len(names) != len(own):
@@ -166,6 +169,7 @@ class ParquetReader:
         if len(set(own)) < len(own):
             raise TableFileError(path.name, "two columns have the same name.")
         self.names = tuple(names)
+        self._missing_in = _missing_in(path, options, self.names)
 
     @cached_property
     def _file(self) -> Any:
@@ -203,6 +207,8 @@ class ParquetReader:
             array = self._missing.drop_text(pa, array)
         elif pa.types.is_floating(array.type) and not _is_finite(pa, array):
             array = pa.compute.if_else(pa.compute.is_nan(array), None, array)
+        if column in self._missing_in:
+            array = self._missing_in[column].drop_all(pa, array)
         return self._missing.drop_numbers(pa, array)
 
     def place(self, row: int) -> str:
@@ -223,10 +229,10 @@ def _is_finite(pa: Any, array: Any) -> bool:
 class _Missing:
     """Entries that mean a missing value."""
 
-    def __init__(self, options: TableOptions) -> None:
-        self.texts = [*MISSING, *options.missing]
+    def __init__(self, markers: Sequence[str]) -> None:
+        self.texts = [*MISSING, *markers]
         pa = load_arrow()
-        levels = level_text(pa.array(options.missing, pa.string()))
+        levels = level_text(pa.array(markers, pa.string()))
         self._levels = pa.array(
             [level for level in levels if _is_number(level.as_py())]
         )
@@ -237,12 +243,34 @@ class _Missing:
         missing = pa.compute.is_in(array, pa.array(self.texts, pa.string()))
         return pa.compute.if_else(missing, None, array)
 
+    def drop_all(self, pa: Any, array: Any) -> Any:
+        """Return a clean column with null for every marker."""
+        if pa.types.is_string(array.type):
+            array = self.drop_text(pa, array)
+        return self.drop_numbers(pa, array)
+
     def drop_numbers(self, pa: Any, array: Any) -> Any:
         """Return a column with null for the markers that are numbers."""
         if not len(self._levels):
             return array
         missing = pa.compute.is_in(level_text(array), self._levels)
         return pa.compute.if_else(missing, None, array)
+
+
+def _missing_in(
+    path: Path, options: TableOptions, names: Sequence[str]
+) -> dict[int, _Missing]:
+    """Return the markers of single columns, by their places."""
+    found = {}
+    for column, markers in dict(options.missing_in).items():
+        if column not in names:
+            raise TableFileError(
+                path.name,
+                "the option missing_in names a column that the file does not have.",
+                local=f" It names {column!r}.",
+            )
+        found[names.index(column)] = _Missing(markers)
+    return found
 
 
 def _is_number(text: str | None) -> bool:

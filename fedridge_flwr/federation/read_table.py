@@ -13,7 +13,7 @@ from ..data.local_table import as_local_table
 from ..data.sources import TableFile
 from ..data.table_options import TableOptions
 from ..errors import DataError, FedRidgeError
-from .agreement.table_agreement import agree_on_coding
+from .agreement.table_agreement import agree_on_coding, coding_of_one
 
 
 def read_table(
@@ -32,7 +32,7 @@ def read_table(
         A file (CSV, TSV or Parquet), or a data frame.
     formula : str, TableFormula or Coding
         Defines X and y. A `Coding`, such as ``model.coding``, is one that sites have
-        agreed on.
+        agreed on. Of new rows the table then need not have the target.
     levels : mapping of str to sequence of str, optional
         Levels of categories; by default those in the table.
     missing : {"drop", "mean", "indicator", "error"}
@@ -44,8 +44,8 @@ def read_table(
     -------
     X : DataFrame
         Features, under the names that a model has.
-    y : Series or DataFrame
-        Targets.
+    y : Series, DataFrame or None
+        Targets; None if a `Coding` is given and the table has none of them.
     coding : Coding
         How they were coded: names, levels, and replacements of missing values.
 
@@ -68,6 +68,12 @@ def read_table(
     >>> X, y, coding = read_table(frame, "bp ~ sex")
     >>> X["sex[T.m]"].tolist(), coding.levels
     ([0.0, 0.0, 1.0], {'sex': ('f', 'm')})
+
+    New rows, coded in the same way:
+
+    >>> X, y, _ = read_table(pd.DataFrame({"sex": ["m", "f"]}), coding)
+    >>> X["sex[T.m]"].tolist(), y
+    ([1.0, 0.0], None)
     """
     if isinstance(source, str | Path):
         source = TableFile(source, options)
@@ -76,15 +82,19 @@ def read_table(
         raise DataError(
             f"a table is a file or a data frame, got {type(source).__name__}."
         )
-    if not isinstance(formula, Coding):
+    if isinstance(formula, Coding):
+        if not {*formula.formula.targets} & {*table.names}:
+            return table.coded_features(formula), None, formula
+    else:
         if isinstance(formula, str):
             formula = TableFormula(formula, levels=levels or {}, missing=missing)
         elif levels is not None:
             raise FedRidgeError("levels are already given in the TableFormula.")
-        coding, misfits = agree_on_coding(formula, {"": table.profile(formula)})
+        profile = table.profile(formula)
+        misfits = coding_of_one(formula, profile).misfits
         if misfits:
-            raise DataError(f"{misfits['']}.")
-        formula = coding
+            raise DataError(f"{'; '.join(misfits)}.")
+        formula, _ = agree_on_coding(formula, {"": profile})
     if not formula.formula.intercept:
         warnings.warn(
             "the formula has no intercept: give infer and solve fit_intercept=False.",

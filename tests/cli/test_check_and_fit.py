@@ -112,3 +112,38 @@ def test_what_a_fit_refuses_a_check_refuses(sites: Path) -> None:
             family="binomial",
             standard_errors="HC3",
         )
+
+
+WARDS = {
+    "both": {"sex": ["f", "m"] * 6, "stage": [1, 2, 3] * 4},
+    "men": {"sex": ["m"] * 12, "stage": [2] * 12},
+    "blank": {"sex": ["f", "m"] * 6, "stage": [1, 3, 3] * 4, "age": [None] * 12},
+}
+
+
+@pytest.mark.parametrize("missing", ["drop", "mean", "indicator"])
+@pytest.mark.parametrize(
+    "text", ["bp ~ age + sex", "bp ~ C(sex)", 'bp ~ age + C(stage, Treatment("1"))']
+)
+def test_what_other_sites_may_have_is_a_note(
+    text: str, missing: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    for name, columns in WARDS.items():
+        frame = {"bp": rng.normal(size=12), "age": rng.normal(size=12), **columns}
+        pd.DataFrame(frame).to_csv(tmp_path / f"{name}.csv", index=False)
+    formula = TableFormula(text, missing=missing)
+    inside = in_fit(tmp_path, formula).inside
+    assert {"both", "men"} <= inside
+    for name in WARDS:
+        told = check_site(tmp_path / f"{name}.csv", formula)
+        assert (not told.refusals) == (name in inside), told.text()
+        assert "over all sites" not in told.text()
+        if name == "men":
+            assert "at other sites" in told.text() or "another site" in told.text()
+
+
+def test_a_single_declared_level_is_refused_by_both(sites: Path) -> None:
+    formula = TableFormula("dose ~ C(ill)", levels={"ill": ["0"]})
+    assert in_fit(sites, formula).inside == set()
+    assert check_site(sites / "large.csv", formula).refusals

@@ -167,7 +167,7 @@ def test_predict_with_unknown_levels_and_missing_values(
     model = tmp_path / "run" / "model.json"
     code, _, err = run(capsys, "predict", model, new, "-o", out_file)
     assert code == 2
-    assert "'sex' has 1 value(s) that are not among the levels" in err
+    assert "line 3 has 'x' in 'sex', a level that the model does not know" in err
     code, out, _ = run(
         capsys, "predict", model, new, "-o", out_file, "--unknown", "missing"
     )
@@ -320,8 +320,8 @@ def test_a_prediction_that_fails_names_the_line_and_leaves_files_alone(
     out.write_text("of yesterday", encoding="utf-8")
     new = tmp_path / "new.csv"
     for row, reason in {
-        "40,x,1": "'sex' has 1 value(s) that are not among the levels agreed on, the "
-        "first in line 3",
+        "40,x,1": "new.csv: line 3 has 'x' in 'sex', a level that the model does not "
+        "know. It knows 'f', 'm'. Correct the table, or use `--unknown missing`",
         "old,f,1": "'age' must have numbers, but 1 of 2 entries are not. The first "
         "(line 3)",
     }.items():

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from test_cli import run
 
+from fedridge_flwr import RidgeModel, SufficientStatistics, read_table
+
 FORMULA = "bp ~ age + dose"
 Capsys = pytest.CaptureFixture[str]
 
@@ -45,7 +47,7 @@ def test_a_strict_fit_without_a_model_says_so(
     assert "MODEL OF" not in err
     assert (
         "No model: 1 of 4 sites cannot take part (client east: declined by site "
-        "policy). `--no-strict` fits the other 3."
+        "policy). `--no-strict` goes on with the other 3."
     ) in err
     assert "(a server is not told):\n  east: min_rows=30, but there are 20." in err
 
@@ -141,3 +143,141 @@ def test_check_takes_the_family(sites: Path, tmp_path: Path, capsys: Capsys) -> 
     code, out, _ = run(capsys, *asked, "--standard-errors", "HC3")
     assert code == 1
     assert "DECLINE to send residuals" in out
+
+
+def test_later_rules_are_told_before_no_strict_is_tried(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    rules = policy(tmp_path, "min_rows = 30")
+    asked = ("-f", "stage ~ age", "--family", "poisson", "--policy", rules)
+    code, _, err = run(capsys, "fit", sites, *asked)
+    assert code == 2
+    assert "The policy declines this fit at all 4 sites." in err
+    assert "--no-strict" not in err
+    assert "east: min_rows=30, but there are 20." in err
+    assert 'every site: "families" is not among the allowed requests.' in err
+    code, _, err = run(capsys, "fit", sites, *asked, "--no-strict")
+    assert code == 2
+    assert err.count('"families" is not among') == 3  # once for each that was asked
+
+
+def test_check_lists_every_rule(sites: Path, tmp_path: Path, capsys: Capsys) -> None:
+    rules = policy(tmp_path, 'min_rows = 30\nforbidden_columns = ["age"]')
+    asked = ("-f", "stage ~ age + C(bp)", "--family", "poisson", "--policy", rules)
+    code, out, _ = run(capsys, "check", sites / "east.csv", *asked)
+    assert code == 1
+    told = out[out.index("DECLINE") :]
+    for reason in ('"families" is not among', "forbidden: 'age'", "min_rows=30"):
+        assert told.count(reason) == 1
+    assert told.index("families") < told.index("min_rows")
+
+
+def test_text_among_numbers_has_its_line_at_the_site_only(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    for name, n in {"east": 19, "north": 59}.items():
+        file = sites / f"{name}.csv"
+        lines = file.read_text("utf-8").splitlines()
+        lines[7] = f"forty{lines[7][2:]}"
+        file.write_text("\n".join(lines), "utf-8")
+        place = "column 'age' has text in 1 row, the first in line 8, and numbers in"
+        code, out, _ = run(capsys, "check", file, "-f", FORMULA)
+        assert f"{place} {n} rows" in out
+        assert code == int(n > 20)  # few could be levels, if they are so elsewhere
+        assert ("Where other sites have only numbers" in out) == (code == 0)
+        assert "no table matches" not in out
+    code, _, err = run(capsys, "fit", sites, "-f", FORMULA)
+    assert code == 2
+    assert f"  east: {place} 19" in err
+    assert f"  north: {place} 59" in err
+    folder = tmp_path / "run"
+    code, out, _ = run(capsys, "fit", sites, "-f", FORMULA, "--no-strict", "-o", folder)
+    assert code == 0
+    for file in folder.glob("*.*"):  # a server has no more
+        assert "line 8" not in file.read_text("utf-8")
+
+
+def test_a_model_without_a_formula_names_the_columns_that_a_table_lacks(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    frame = pd.read_csv(sites / "north.csv")
+    ledger, model, out = (tmp_path / name for name in ("t.ledger", "m.json", "p.csv"))
+    X, y, _ = read_table(frame, "bp ~ age + C(stage)")
+    SufficientStatistics.from_data(X, y).save(tmp_path / "north.stats")
+    run(capsys, "ledger", "add", ledger, "north", tmp_path / "north.stats")
+    run(capsys, "ledger", "model", ledger, "--output", model)
+    code, _, err = run(capsys, "predict", model, sites / "north.csv", "-o", out)
+    assert code == 2
+    assert "must have its coded columns: 'age', 'C(stage)[T.1]', " in err
+    assert "north.csv lacks 'C(stage)[T.1]', 'C(stage)[T.2]', " in err
+    assert "Traceback" not in err
+    X.to_csv(tmp_path / "coded.csv", index=False)
+    assert run(capsys, "predict", model, tmp_path / "coded.csv", "-o", out)[0] == 0
+    found = pd.read_csv(out)["predicted_bp"]
+    expected = RidgeModel.load(model).predict(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    SufficientStatistics.from_data(X.to_numpy(), y.to_numpy()).save(tmp_path / "x")
+    run(capsys, "ledger", "add", tmp_path / "x.ledger", "north", tmp_path / "x")
+    run(capsys, "ledger", "model", tmp_path / "x.ledger", "--output", model)
+    code, _, err = run(capsys, "predict", model, tmp_path / "coded.csv", "-o", out)
+    assert code == 2
+    assert "neither a formula nor names of its columns" in err
+
+
+def test_a_ledger_names_its_options_and_prints_standard_errors(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    X, y, _ = read_table(sites / "north.csv", FORMULA)
+    file, stats = tmp_path / "t.ledger", tmp_path / "north.stats"
+    SufficientStatistics.from_data(X, y).save(stats)
+    assert run(capsys, "ledger", "add", file, "north", stats)[0] == 0
+    code, _, err = run(capsys, "ledger", "add", file, "north", stats)
+    assert code == 2
+    assert "`--replace` puts these statistics" in err
+    assert "update" not in err
+    assert run(capsys, "ledger", "add", file, "north", stats, "--replace")[0] == 0
+    _, out, _ = run(capsys, "ledger", "model", file)
+    assert "The penalty is `--alpha 1`" in out
+    _, out, _ = run(capsys, "ledger", "model", file, "--alpha", "0")
+    assert "There is no penalty" in out
+    assert "std err" in out
+
+
+def test_a_column_filled_at_a_whole_site_is_told(
+    sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    frame = pd.read_csv(sites / "east.csv").assign(dose=None)
+    frame.to_csv(sites / "east.csv", index=False)
+    asked = ("fit", sites, "-f", FORMULA, "--alpha", "0")
+    code, out, _ = run(capsys, *asked, "--missing", "mean")
+    assert code == 0
+    assert "east: its column 'dose' is missing in all rows, and filled in" in out
+    assert "standard errors take these as measured" in out
+    _, out, _ = run(capsys, *asked, "--no-strict")
+    assert "as measured" not in out
+
+
+def test_why_numbers_of_a_site_are_not_shown(sites: Path, capsys: Capsys) -> None:
+    frame = pd.read_csv(sites / "east.csv")[:3]
+    frame.to_csv(sites / "east.csv", index=False)
+    _, out, _ = run(capsys, "fit", sites, "-f", FORMULA)
+    assert "east (withheld: fewer than 5 rows)" in out
+
+
+def test_a_family_with_a_penalty_says_why_it_has_no_standard_errors(
+    sites: Path, capsys: Capsys
+) -> None:
+    asked = ("fit", sites, "-f", "stage ~ age", "--family", "poisson")
+    assert "use `--alpha 0` for them" in run(capsys, *asked)[1]
+    _, out, _ = run(capsys, *asked, "--alpha", "0")
+    assert "use `--alpha 0`" not in out
+    assert "std err" in out
+
+
+def test_check_takes_alpha_as_a_fit_does(sites: Path, capsys: Capsys) -> None:
+    asked = ("check", sites / "north.csv", "-f", FORMULA)
+    plain = run(capsys, *asked)
+    assert run(capsys, *asked, "--alpha", "0") == plain
+    code, _, err = run(capsys, *asked, "--alpha", "-1")
+    assert code == 2
+    assert "alpha must be a finite number" in err

@@ -296,6 +296,19 @@ CASES = [
         options={"missing": [-9]},
     ),
     Spoiled(
+        "0 for missing in one column, named",
+        text("age,sex,bmi\n41,0,23.5\n36,1,0.0\n58,0,31\n"),
+        {**ALL, "sex": [0.0, 1.0, 0.0]},
+        options={"missing_in": {"bmi": ["0"]}},
+    ),
+    Spoiled(
+        "a column that is not there, with markers of its own",
+        text("age,bmi\n41,23.5\n36,\n58,31\n"),
+        ask="age",
+        options={"missing_in": {"bim": ["0"]}},
+        error="missing_in names a column that the file does not have. It names 'bim'.",
+    ),
+    Spoiled(
         "?, NA, a point and nothing for missing",
         text("age,bmi\n41,23.5\n?,NA\n.,\nnull,NaN\n"),
         {"age": [41.0, NAN, NAN, NAN], "bmi": [23.5, NAN, NAN, NAN]},
@@ -462,6 +475,9 @@ def spoiled_table() -> str:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        inside = ", ".join(f"{name} = {_toml(told)}" for name, told in value.items())
+        return f"{{ {inside} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return str(value).lower() if isinstance(value, bool | int) else f'"{value}"'

@@ -95,7 +95,7 @@ def test_nothing_is_evaluated_that_is_not_arithmetic(text: str) -> None:
         TableFormula(text)
 
 
-@pytest.mark.parametrize("name", ["scale", "center", "poly", "bs", "cs"])
+@pytest.mark.parametrize("name", ["scale", "center", "poly", "bs", "ns", "cs"])
 def test_functions_of_a_sites_own_rows_are_refused_with_the_remedy(name: str) -> None:
     with pytest.raises(FedRidgeError, match=f"{name}.*each site's own.*standardize"):
         TableFormula(f"y ~ {name}(a)")
@@ -135,7 +135,7 @@ def test_what_would_take_forever_is_refused_at_once(text: str) -> None:
         ("a:b ~ c", "target must be"),
         ("y ~ I(a^2)", r"\*\*"),
         ("y ~ I(1)", "without any column"),
-        ("y = a", "operator"),
+        ("y = a", "write ~ between"),
         ("y ~ a b", "operator"),
         ("", "text of at most"),
     ],
@@ -235,3 +235,25 @@ def test_a_column_that_is_called_like_a_function_in_use_is_refused(text: str) ->
     with pytest.raises(FedRidgeError, match="is a column and a function"):
         TableFormula(text)
     assert TableFormula("y ~ log + C(b)").columns == ("log", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("bp ~ age + as.factor(cp)", r"as\.factor\(\) is C\(\) here: write C\(cp\)"),
+        ("bp ~ factor( `a b` )", r"factor\(\) is C\(\) here: write C\(`a b`\)"),
+        ("bp = age + sex", 'write ~ between the target .* as in "bp ~ age"'),
+        ("bp ~ age = sex", "write ~ between the target"),
+        ("bp ~ age + (dose==1)", "Comparisons are not supported"),
+        ("I(num > 0) ~ age", "Comparisons are not supported: make a column of 0 and 1"),
+        ("bp ~ I(num >= 1)", "Comparisons are not supported"),
+    ],
+)
+def test_what_people_know_from_r_has_its_remedy(text: str, reason: str) -> None:
+    with pytest.raises(FedRidgeError, match=reason):
+        TableFormula(text)
+
+
+def test_columns_may_be_called_like_functions_of_r() -> None:
+    formula = TableFormula("bp ~ `my factor(x)` + factor + C(ward, Treatment('a(b)'))")
+    assert formula.columns == ("my factor(x)", "factor", "ward")

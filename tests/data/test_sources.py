@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedridge_flwr import DataError
+from fedridge_flwr.data.site_files import find_site_files
 from fedridge_flwr.data.sources import TableFile, TableOptions, client_values
 from fedridge_flwr.data.table_options import MISSING
 from fedridge_flwr.data.table_text import Utf8Stream
@@ -303,6 +304,9 @@ def test_two_sites_with_different_dialects_agree(tmp_path) -> None:
         ({"header": "yes"}, "true or false"),
         ({"header": False}, "columns must name"),
         ({"missing": "-9"}, "missing must be a list"),
+        ({"missing": {"chol": ["0"]}}, 'missing_in = { chol = \\["0"\\] }'),
+        ({"missing_in": ["0"]}, "missing_in must be markers by column"),
+        ({"missing_in": {"chol": "0"}}, "missing must be a list"),
         ({"sep": ";"}, "Options are: columns, delimiter, decimal, encoding"),
     ],
 )
@@ -323,6 +327,28 @@ def test_options_in_a_file(tmp_path) -> None:
         assert str(tmp_path) not in str(caught.value)
     with pytest.raises(DataError, match=r"^other.toml cannot be read"):
         TableOptions.from_toml(tmp_path / "other.toml")
+
+
+@pytest.mark.parametrize("kind", ["csv", "decimal commas", "parquet"])
+def test_markers_of_single_columns(kind: str, tmp_path) -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.5, 2.5], "b": [0.0, 1.5, -9.0]})
+    path = tmp_path / "table.any"
+    if kind == "parquet":
+        frame.to_parquet(path)
+    elif kind == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_csv(path, index=False, sep=";", decimal=",")
+    options = TableOptions(missing=["-9"], missing_in={"b": ["0", "1.5"]})
+    assert hash(options) == hash(
+        TableOptions(missing=[-9], missing_in=options.missing_in)
+    )
+    (batch,) = TableFile(path, options).batches()
+    assert batch.numbers("a").tolist() == [0.0, 1.5, 2.5]
+    assert np.isnan(batch.numbers("b")).all()
+    with pytest.raises(DataError, match="It names 'c'") as caught:
+        TableFile(path, TableOptions(missing_in={"c": ["0"]}))
+    assert "'c'" not in caught.value.anonymous()
 
 
 def test_an_ambiguous_delimiter_is_refused(tmp_path) -> None:
@@ -392,3 +418,24 @@ def test_a_file_that_was_written_again_is_looked_at_again(tmp_path: Path) -> Non
     assert whole(TableFile(path)) == {"b": ["1"], "a": ["25"]}
     other = TableFile(path, TableOptions(columns=["x", "y"], header=True))
     assert other.names == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["heart.north.csv", "heart.south.csv"], ["north", "south"]),
+        (["heart.north.csv", "south.csv"], ["heart.north", "south"]),
+        (["heart.csv", "heart.south.csv"], ["heart", "heart.south"]),
+        (["heart.north.csv"], ["heart.north"]),
+        (["site_1.csv", "site_2.csv"], ["site_1", "site_2"]),
+    ],
+)
+def test_sites_of_a_folder_have_the_names_that_tell_them_apart(
+    files: list[str], expected: list[str], tmp_path
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("a\n1\n", encoding="utf-8")
+    assert [site.name for site in find_site_files(tmp_path)] == expected
+    if expected == ["north", "south"]:
+        found = find_site_files(tmp_path / "heart.*.csv")
+        assert [site.name for site in found] == expected

@@ -40,7 +40,9 @@ from ...data.table_profile import (
 from ...errors import FedRidgeError
 from ..aggregate import Answers
 
+_FILLED = "missing in all rows, and filled in by the mean over the other sites"
 _SHOWN = 5
+_ELSEWHERE = "(level of other sites)"
 _ANY_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
 
@@ -50,6 +52,24 @@ class TableAnswers(Answers):
     """Profiles of the tables of all sites, and the coding that they agree on."""
 
     coding: Coding | None = None
+
+    @property
+    def filled(self) -> dict[str, str]:
+        """Clients of which a whole column is filled in, in words."""
+        means = () if self.coding is None else self.coding.means
+        found = {
+            client: [
+                column
+                for column in means
+                if column in profile.columns and profile.columns[column].kind == "empty"
+            ]
+            for client, profile in self.parts.items()
+        }
+        return {
+            client: f"its column {quoted(names)} is {_FILLED}"
+            for client, names in found.items()
+            if names
+        }
 
     def agree(self, formula: TableFormula) -> None:
         """Find the coding for all sites that have the columns for it."""
@@ -62,11 +82,16 @@ class TableAnswers(Answers):
 
 @dataclass
 class _Tables:
-    """Profiles by site, and reasons why some of them do not fit."""
+    """Profiles by site, and reasons why some of them do not fit.
+
+    If it is one of several tables, what it lacks may be at the others: `notes` say so.
+    """
 
     formula: TableFormula
     profiles: Mapping[str, TableProfile]
     misfits: dict[str, list[str]] = field(default_factory=dict)
+    one_of_several: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def column(self, name: str) -> dict[str, ColumnProfile]:
         """Return a column at the sites that have it and fit so far."""
@@ -97,9 +122,63 @@ def agree_on_coding(
     >>> coding.levels, misfits
     ({'cp': ('1', '2', 'other')}, {'c': "the table has no column 'cp'"})
     """
+    tables = _Tables(with_canonical_levels(formula), profiles)
+    features, categories = _features_and_categories(tables)
+    misfits = {site: "; ".join(why) for site, why in tables.misfits.items()}
+    if len(misfits) == len(profiles):
+        told = "\n".join(f"  client {site}: {why}" for site, why in misfits.items())
+        raise FedRidgeError(f"no table matches the formula:\n{told}")
+    return _coding(tables, features, categories), misfits
+
+
+@dataclass
+class OneOfSeveral:
+    """How one table would be coded, as far as it decides that by itself.
+
+    Attributes
+    ----------
+    coding : Coding or None
+        Its coding; a level or a mean of other sites has a place, but no value.
+    misfits : list of str
+        Why it does not fit.
+    notes : list of str
+        What is left to the other sites.
+    """
+
+    coding: Coding | None
+    misfits: list[str]
+    notes: list[str]
+
+
+def coding_of_one(formula: TableFormula, profile: TableProfile) -> OneOfSeveral:
+    """Return what can be said of one table while the others are not known.
+
+    Examples
+    --------
+    >>> men = TableProfile(9, 9, {"y": ColumnProfile("number"),
+    ...     "sex": ColumnProfile("number", levels=("1",))})
+    >>> found = coding_of_one(TableFormula("y ~ C(sex)"), men)
+    >>> found.misfits, found.coding.levels["sex"]
+    ([], ('1', '(level of other sites)'))
+    >>> found.notes
+    ["column 'sex' has only the level '1' here: there must be others at other sites."]
+    """
     formula = with_canonical_levels(formula)
-    tables = _Tables(formula, profiles)
-    features = formula.used_columns(_all_columns(profiles))
+    tables = _Tables(formula, {"": profile}, one_of_several=True)
+    try:
+        features, categories = _features_and_categories(tables)
+        if not tables.misfits:
+            coding = _coding(tables, features, categories)
+            return OneOfSeveral(coding, [], tables.notes)
+    except ValueError as error:
+        tables.refuse("", str(error).rstrip("."))
+    return OneOfSeveral(None, tables.misfits[""], tables.notes)
+
+
+def _features_and_categories(tables: _Tables) -> tuple[tuple[str, ...], list[str]]:
+    """Return the columns in use; sites that they do not fit are misfits then."""
+    formula = tables.formula
+    features = formula.used_columns(_all_columns(tables.profiles))
     if not features:
         raise FedRidgeError("formula: the tables have no column beside the target.")
     outcomes = [*formula.targets, *filter(None, [formula.weights])]
@@ -114,10 +193,13 @@ def agree_on_coding(
     _refuse_incomplete(tables)
     for column in categories:
         _refuse_levels(tables, column)
-    misfits = {site: "; ".join(why) for site, why in tables.misfits.items()}
-    if len(misfits) == len(profiles):
-        told = "\n".join(f"  client {site}: {why}" for site, why in misfits.items())
-        raise FedRidgeError(f"no table matches the formula:\n{told}")
+    return features, categories
+
+
+def _coding(
+    tables: _Tables, features: tuple[str, ...], categories: list[str]
+) -> Coding:
+    formula = tables.formula
     levels = {column: _levels(tables, column) for column in categories}
     numbers = [c for c in features if c not in categories]
     means = {c: _mean(tables, c) for c in numbers if _is_filled(formula, False)}
@@ -126,7 +208,7 @@ def agree_on_coding(
     )
     coding = Coding(formula, features, levels, means, marks)
     _refuse_twice(coding)
-    return coding, misfits
+    return coding
 
 
 def _refuse_twice(coding: Coding) -> None:
@@ -243,10 +325,10 @@ def _refuse_levels(tables: _Tables, column: str) -> None:
         elif found.levels is None:
             tables.refuse(
                 site,
-                f"column {column!r} has text in {found.n_text} row(s), with more than "
-                f"{MOST_UNDECLARED} different values. If these are numbers, set the "
-                "decimal mark or the missing markers of the file; if it is a "
-                f"category, write C({column})",
+                f"column {column!r} has text in {found.n_text} row(s), and more than "
+                f"{MOST_UNDECLARED} different values in all rows. If it is a number, "
+                "correct these rows, or set the decimal mark or the missing markers of "
+                f"the file; if it is a category, write C({column})",
             )
         elif declared is not None and not {*found.levels} <= {*declared}:
             unknown = sorted({*found.levels} - {*declared})[:_SHOWN]
@@ -263,6 +345,8 @@ def _levels(tables: _Tables, column: str) -> tuple[str, ...]:
     declared = tables.formula.levels.get(column)
     levels = sorted(where, key=_level_order) if declared is None else list(declared)
     _refuse_lookalikes(column, levels, where)
+    if tables.one_of_several and declared is None:
+        levels = _with_others(tables, column, levels)
     if tables.formula.missing == "indicator":
         if MISSING_LEVEL in levels:
             raise FedRidgeError(
@@ -276,6 +360,25 @@ def _levels(tables: _Tables, column: str) -> tuple[str, ...]:
             f"2 to {MOST_LEVELS}: remove it from the formula, or correct the tables."
         )
     return tuple(levels)
+
+
+def _with_others(tables: _Tables, column: str, levels: list[str]) -> list[str]:
+    """Return levels with those that only other sites can have."""
+    named = {level for c, level in tables.formula.references if c == column}
+    absent = sorted(named - {*levels})
+    if absent:
+        tables.notes.append(
+            f"column {column!r} does not have the level {quoted(absent)} of "
+            "Treatment() here: it must be at another site."
+        )
+    found = sorted([*levels, *absent], key=_level_order)
+    if len(found) > 1:
+        return found
+    has = f"only the level {found[0]!r}" if found else "no level"
+    tables.notes.append(
+        f"column {column!r} has {has} here: there must be others at other sites."
+    )
+    return [*found, _ELSEWHERE]
 
 
 def _level_order(level: str) -> tuple[bool, float, str]:
@@ -322,6 +425,12 @@ def _mean(tables: _Tables, column: str) -> float:
     """Return the mean over the rows of all sites in which a number is present."""
     found = tables.column(column)
     present = sum(tables.profiles[s].rows - each.missing for s, each in found.items())
+    if not present and tables.one_of_several:
+        tables.notes.append(
+            f"column {column!r} is missing in all rows here: the mean over the other "
+            "sites would stand for it."
+        )
+        return 0.0
     if not present:
         raise FedRidgeError(f"column {column!r} is missing at every site.")
     return math.fsum(part for each in found.values() for part in each.present_sum) / (

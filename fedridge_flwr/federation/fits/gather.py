@@ -102,6 +102,10 @@ class Gathered:
         found = self.screener.remarks
         for more in ("stale", "returned"):
             found = found | getattr(self.answers, more, {})
+        filled_in = self.table.filled if self.table.parts else {}
+        for client, filled in filled_in.items():
+            both = filter(None, [filled, found.get(client)])
+            found = found | {client: "; ".join(both)}
         if self.settings.classes is None:
             return found
         from ..agreement.class_agreement import lookalikes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .site_facts import SiteFacts
@@ -60,7 +60,23 @@ def site_lines(sites: Sequence[SiteFacts], name_of: Callable[[str], str]) -> lis
         lines.append(("    " + "  ".join(padded)).rstrip())
     more = len(sites) - len(shown)
     lines += [f"    ... and {more} more"] if more else []
-    return [f"  {title}:", *lines]
+    return [f"  {title}:", *lines, *_footnotes(shown, name_of)]
+
+
+def _footnotes(
+    sites: Sequence[SiteFacts], name_of: Callable[[str], str]
+) -> Iterator[str]:
+    """Say why numbers are not there."""
+    why = {site.client: site.remark.split("; ")[0] for site in sites}
+    absent = [
+        f"{name_of(client)} ({told})"
+        for client, told in why.items()
+        if told.startswith(("withheld", "without it"))
+    ]
+    if absent:
+        yield f"    -: {', '.join(absent)}"
+    elif all(site.r2 is None for site in sites):
+        yield "    R² and influence need each site's statistics of a linear model."
 
 
 def count_text(count: int | None) -> str:
