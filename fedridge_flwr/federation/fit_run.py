@@ -146,8 +146,12 @@ class FitRun:
         spent = time.perf_counter() - began
         self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
 
-    def finish_round(self) -> None:
-        """Go on with the answers of this round, to the next round or to the end."""
+    def finish_round(self, complete: Callable[[FitReport], None] | None = None) -> None:
+        """Go on with the answers of this round, to the next round or to the end.
+
+        `complete` adds to a new report what only the adapter knows, before the model
+        is handed over.
+        """
         began = time.perf_counter()
         asked = self.round
         try:
@@ -165,6 +169,8 @@ class FitRun:
         if found is not None:
             self.result, self.model = found, found.model
             self._write_report(found)
+            if complete is not None and self.report is not None:
+                complete(self.report)
             if self.settings.ledger is not None:
                 self._close_ledger(found)
             if found.error is not None:

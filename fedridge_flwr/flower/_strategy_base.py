@@ -221,7 +221,7 @@ class StrategyBase(FittedAttributes):
         answers = None if run.round is None else run.round.into
         missed = "left out" if run.report is None else "did not answer again"
         try:
-            run.finish_round()
+            run.finish_round(self._complete)
         except FedRidgeError as error:
             error.args = (self._names.in_text(str(error)),)
             raise
@@ -237,8 +237,6 @@ class StrategyBase(FittedAttributes):
             self._arrays = array_record(model_arrays(run.model))
         if run.report is not None and self._is_over:
             self._last_round = server_round
-            if run.bytes_up:  # in a rehearsal nothing is sent
-                run.compare_bytes(fedavg_round_bytes(self._arrays))
             for client, reason in run.report.suspects.items():
                 name = self._names.of(client)
                 log.warning("%s: client %s is suspect: %s", where, name, reason)
@@ -249,6 +247,14 @@ class StrategyBase(FittedAttributes):
                     run.report.wire_error,
                 )
         return run.model
+
+    def _complete(self, report: FitReport) -> None:
+        """Add names and costs, before the model is handed over with the report."""
+        run = self._run
+        self._name_clients(report)
+        if run.model is not None and run.bytes_up:  # in a rehearsal nothing is sent
+            arrays = array_record(model_arrays(run.model))
+            run.compare_bytes(fedavg_round_bytes(arrays))
 
     def _name_clients(self, report: FitReport) -> None:
         told = [*report.participants, *report.failures, *report.evaluation_failures]
