@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -30,6 +30,7 @@ from .error_text import LONGEST_NAME
 from .evaluation_metrics import pool_evaluations
 from .exchange import Reply, fedavg_round_bytes
 from .fitted_attributes import FittedAttributes, fitted
+from .foreign_keywords import refuse_foreign_keywords
 from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
@@ -129,6 +130,14 @@ class StrategyBase(FittedAttributes):
     _arrays: ArrayRecord
     _requests: dict[str, Request]
     _least: int
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Say what to do about keywords of other strategies.
+
+        Here and not in `__init__`, whose signature is what editors and mypy check.
+        """
+        refuse_foreign_keywords(cls, given)
+        return super().__new__(cls)
 
     # ---- rounds -----------------------------------------------------------------
 

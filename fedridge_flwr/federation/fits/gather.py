@@ -352,6 +352,11 @@ def too_few(answers: Answers, settings: FitSettings) -> NotEnoughClientsError:
         lines.append(f"  client {client}: {reason}")
     if len(failures) > 10:
         lines.append(f"  ... and {len(failures) - 10} more")
+    if failures and answers.participants:
+        lines.append(
+            "  min_train_nodes (older API: min_fit_clients) is the fewest clients in "
+            "the model; in FedAvg it is the fewest to sample."
+        )
     nobody = failures and not answers.participants
     if nobody and set(failures) <= answers.crashed:
         lines.append(
