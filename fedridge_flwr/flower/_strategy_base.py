@@ -238,11 +238,9 @@ class StrategyBase(FittedAttributes):
             for client, reason in ({} if answers is None else answers.failures).items():
                 name = self._names.of(client)
                 log.warning("%s: client %s %s: %s", where, name, missed, reason)
-            if run.report is not None:
-                self._name_clients(run.report)
-        if run.progress:
+        if self._settings.rounds > 1 and run.progress:
             log.info("%s: %s", where, run.progress)
-        if run.model is not None:
+        if run.model is not None and run.report is None:
             self._arrays = array_record(model_arrays(run.model))
         if run.report is not None and self._is_over:
             self._last_round = server_round
@@ -261,9 +259,11 @@ class StrategyBase(FittedAttributes):
         """Add names and costs, before the model is handed over with the report."""
         run = self._run
         self._name_clients(report)
-        if run.model is not None and run.bytes_up:  # in a rehearsal nothing is sent
-            arrays = array_record(model_arrays(run.model))
-            run.compare_bytes(fedavg_round_bytes(arrays))
+        if run.model is None:
+            return
+        self._arrays = array_record(model_arrays(run.model))
+        if run.bytes_up:  # in a rehearsal nothing is sent
+            run.compare_bytes(fedavg_round_bytes(self._arrays))
 
     def _name_clients(self, report: FitReport) -> None:
         told = [*report.participants, *report.failures, *report.evaluation_failures]
