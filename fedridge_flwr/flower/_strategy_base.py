@@ -22,6 +22,7 @@ from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskCounts, AskEvaluation, Request
 from ..federation.settings import FitSettings
+from ..federation.settings_checks import check_waiting, fewest_connected
 from ..regression.alpha.alpha_selection import AlphaSelection
 from ..regression.likelihood.binned import BinnedOutcomes
 from ..regression.likelihood.family_model import FamilyModel
@@ -141,7 +142,12 @@ class StrategyBase(FittedAttributes):
 
     # ---- rounds -----------------------------------------------------------------
 
-    def _start_fit(self, settings: FitSettings, fraction_evaluate: float) -> None:
+    def _start_fit(
+        self,
+        settings: FitSettings,
+        fraction_evaluate: float,
+        waiting: int | None = None,
+    ) -> None:
         """Keep the settings and be ready for the first round."""
         if settings.privacy is not None and fraction_evaluate > 0:
             raise PrivacyError(
@@ -156,9 +162,9 @@ class StrategyBase(FittedAttributes):
                 "rows of single clients would tell of them. Evaluate on rows of the "
                 "server's own: start(grid, evaluate_fn=f), f(server_round, arrays)."
             )
+        check_waiting(settings, waiting)
         self._settings = settings
-        # Those whose answers are in a ledger need not be there.
-        self._least = 1 if settings.ledger is not None else settings.min_clients
+        self._least = fewest_connected(settings)
         self._new_fit()
 
     def _new_fit(self) -> None:

@@ -260,7 +260,7 @@ class FedRidge(StrategyBase, Strategy):
             check_whole("min_available_nodes", min_available_nodes)
         self.min_available_nodes = min_available_nodes
         settings = settings_of(locals(), min_clients=min_train_nodes)
-        self._start_fit(settings, self.fraction_evaluate)
+        self._start_fit(settings, self.fraction_evaluate, min_available_nodes)
         self._asked: list[Message] = []
         self._timeout: float | None = None
         self._sizes = MessageSizes()

@@ -165,7 +165,9 @@ def test_a_client_that_screening_leaves_out_is_none(strategy):
 
     app, settings = ridge_client_app(load), {"screen": "exclude"}
     assert run(strategy, app, 5, min_train_nodes=4, **settings).model_.n_clients_ == 4
-    with pytest.raises(NotEnoughClientsError, match="4 valid answers, at least 5") as told:
+    with pytest.raises(
+        NotEnoughClientsError, match="4 valid answers, at least 5"
+    ) as told:
         run(strategy, app, 5, min_train_nodes=5, **settings)
     assert "min_train_nodes (older API: min_fit_clients) is the" in str(told.value)
 
