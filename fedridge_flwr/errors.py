@@ -195,12 +195,13 @@ class IncompleteFitError(FedRidgeError):
     ...     n_features=3,
     ...     n_targets=1,
     ...     alpha=1.0,
+    ...     settings={"strict": True},
     ... )
     >>> try:
     ...     raise IncompleteFitError(report.incomplete)
     ... except IncompleteFitError as error:
     ...     print(error)
-    MODEL OF 2 OF 3 CLIENTS, 440 ROWS: client site-a: no answer within 60 s
+    NO MODEL (strict): 2 OF 3 CLIENTS, 440 ROWS: client site-a: no answer within 60 s
     """
 
 

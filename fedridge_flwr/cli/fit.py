@@ -18,7 +18,9 @@ from ..flower.error_text import DECLINED
 from ..flower.local_fit import LocalFit
 from .progress import Progress
 
-_INCOMPLETE = re.compile(r"MODEL OF (\d+) OF (\d+) CLIENTS[^:]*: (.*)", re.DOTALL)
+_INCOMPLETE = re.compile(
+    r"(?:MODEL OF|NO MODEL \(strict\):) (\d+) OF (\d+) CLIENTS[^:]*: (.*)", re.DOTALL
+)
 
 
 def fit_tables(

@@ -23,7 +23,7 @@ from .recommend import better_mode
 from .report import FitReport
 from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
-from .scope import scope_text, with_reasons
+from .scope import STRICT, scope_text, with_reasons
 from .settings import FitSettings
 
 # What a report tells of the settings; names of columns are in the model.
@@ -227,7 +227,8 @@ class FitRun:
             told = self.report.incomplete
         elif self.settings.privacy is None:
             out, inside = asked.into.failures, len(asked.into.participants)
-            told = with_reasons(scope_text(inside, out, None, {}), out)
+            scope = scope_text(inside, out, None, {}, no_model=STRICT)
+            told = with_reasons(scope, out)
         else:
             told = ""  # a client that misses a private round stays in the model
         if told:
@@ -258,6 +259,9 @@ class FitRun:
             failures=failures,
             rows_left_out=answers.rows_left_out,
             rearranged=[c for c in answers.rearranged if c not in failures],
+            from_ledger=[
+                c for c in getattr(answers, "earlier", ()) if c not in failures
+            ],
             unverified=[c for c in answers.unverified if c not in failures],
             repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
             n_rows=total.count if model is None else model.n_rows_,
@@ -364,7 +368,11 @@ class FitRun:
 def better_scale(exact: Any, **options: Any) -> str:
     """Return in one sentence why columns should be scaled, if they should."""
     unlike = normal_equations(exact, **options).unlike_scales()
-    return f"standardize=True: {unlike}, and one alpha is for all." if unlike else ""
+    return (
+        f"standardize=True: {unlike}, and the same alpha penalises both."
+        if unlike
+        else ""
+    )
 
 
 def several_classes(model: Any) -> str:

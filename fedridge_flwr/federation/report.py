@@ -20,7 +20,7 @@ from .reporting.site_comparison import SiteComparison
 from .reporting.site_facts import SiteFacts
 from .reporting.tested_coefficients import StandardErrors, standard_errors_of
 from .reporting.versions import versions_of_a_fit
-from .scope import scope_text, with_reasons
+from .scope import STRICT, scope_text, with_reasons
 
 if TYPE_CHECKING:
     import os
@@ -54,6 +54,8 @@ class FitReport:
     unverified : list of str
         Clients whose columns have no names, and are taken to be in order because of
         ``unnamed="accept"``.
+    from_ledger : list of str
+        Clients that are in the model with an earlier upload, from the ledger.
     repeated : list of str
         Clients that answered more than once; they count once.
     n_rows : int or None
@@ -171,6 +173,7 @@ class FitReport:
     rows_left_out: dict[str, int] = field(default_factory=dict)
     rearranged: list[str] = field(default_factory=list)
     unverified: list[str] = field(default_factory=list)
+    from_ledger: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -256,7 +259,14 @@ class FitReport:
         """How many clients and rows are in the model; empty if that is all of them."""
         out = self.left_out
         rows = None if self.privacy is not None else self.n_rows
-        return scope_text(len(self.participants), out, rows, self.rows_left_out)
+        n, known = len(self.participants), self.rows_left_out
+        return scope_text(n, out, rows, known, no_model=self._no_model)
+
+    @property
+    def _no_model(self) -> str:
+        if self.settings.get("strict") and self.left_out:
+            return STRICT
+        return "NO MODEL" if self.error else ""
 
     @property
     def incomplete(self) -> str:

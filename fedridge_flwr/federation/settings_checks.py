@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data.coding import Coding
@@ -163,6 +164,11 @@ def check_ledger_settings(settings: FitSettings) -> None:
     """Refuse what needs all clients at once: a ledger has some of them from before."""
     if not isinstance(settings.ledger, str | os.PathLike):
         raise FedRidgeError(f"ledger must be a path, got {settings.ledger!r}.")
+    if not Path(settings.ledger).is_absolute():
+        raise FedRidgeError(
+            f"ledger must be an absolute path, got {str(settings.ledger)!r}: a "
+            "ServerApp runs in the folder where its SuperLink was started."
+        )
     errors, cv = settings.standard_errors, settings.cv
     reasons = {
         "in a secure sum nobody has the part of a single client, so none can be "

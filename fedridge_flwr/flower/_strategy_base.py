@@ -21,6 +21,7 @@ from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskCounts, AskEvaluation, Request
+from ..federation.scope import by_reason
 from ..federation.settings import FitSettings
 from ..federation.settings_checks import check_waiting, fewest_connected
 from ..regression.alpha.alpha_selection import AlphaSelection
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
-_CLIENT = re.compile(r"\bclient (\d+)\b")
+_CLIENTS = re.compile(r"\bclients? \d+(, \d+)*\b")
 _HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
     "clients": "chosen by the clients in one more round (their statistics are kept)",
@@ -120,7 +121,11 @@ class ClientNames:
     def in_text(self, text: str) -> str:
         """Return a text in which clients go by their names."""
         known = self.among(self._names)
-        return _CLIENT.sub(lambda m: f"client {known.get(m[1], m[1])}", text)
+
+        def named(found: re.Match[str]) -> str:
+            return re.sub(r"\d+", lambda each: known.get(each[0], each[0]), found[0])
+
+        return _CLIENTS.sub(named, text)
 
 
 class StrategyBase(FittedAttributes):
@@ -241,9 +246,11 @@ class StrategyBase(FittedAttributes):
             error.args = (self._names.in_text(str(error)),)
             raise
         finally:
-            for client, reason in ({} if answers is None else answers.failures).items():
-                name = self._names.of(client)
-                log.warning("%s: client %s %s: %s", where, name, missed, reason)
+            failures = {} if answers is None else answers.failures
+            if failures:
+                named = {self._names.of(c): why for c, why in failures.items()}
+                for clients, reason in by_reason(named):
+                    log.warning("%s: %s %s: %s", where, clients, missed, reason)
         if self._settings.rounds > 1 and run.progress:
             log.info("%s: %s", where, run.progress)
         if run.model is not None and run.report is None:
@@ -416,8 +423,14 @@ class StrategyBase(FittedAttributes):
         return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
 
     def _log_report(self) -> None:
-        if log.isEnabledFor(logging.INFO):
-            for line in self.report_.text(diagnostics=False).splitlines():
+        """Log the report, and as a warning that it is not of all clients."""
+        report = self._run.report
+        warned = report.incomplete if report is not None and report.failures else ""
+        if warned:
+            log.warning("%s", warned)
+        if report is not None and log.isEnabledFor(logging.INFO):
+            told = report.text(diagnostics=False).removeprefix(warned)
+            for line in told.strip("\n").splitlines():
                 log.info("%s", line)
 
 

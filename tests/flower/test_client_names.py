@@ -148,7 +148,7 @@ def test_clients_that_only_evaluate_have_names(strategy):
     report = run(strategy, grid_of(app, list(names)), **settings).report_
     assert len(report.participants) == 2
     assert report.names == {str(1000 + k): name for k, name in enumerate(names)}
-    assert all(f"client {name}: no test rows" in str(report) for name in names)
+    assert "clients a, b, c, d: no test rows" in str(report)
 
 
 @pytest.mark.usefixtures("work_takes_no_time")
