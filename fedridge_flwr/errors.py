@@ -1,6 +1,8 @@
 """Errors and warnings that say what was wrong, where, and what to do."""
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
 
 __all__ = [
     "ColumnNamesError",
@@ -342,6 +344,19 @@ class NotConvergedWarning(UserWarning):
 steps with a residual of ... where 1e-12 was wanted: the coefficients may be wrong by \
 1e+00 of their size. Use solver="cholesky" or raise alpha (now 0.001).
     """
+
+
+def users_level() -> int:
+    """Return the `stacklevel` of a warning that points at the line of the user."""
+    level, frame = 1, sys._getframe(1)
+    package = __name__.partition(".")[0]
+    while frame.f_back is not None and _package(frame) == package:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def column_labels(columns: Sequence[int], names: Sequence[str] | None = None) -> str:
