@@ -54,8 +54,6 @@ class FitReport:
     unverified : list of str
         Clients whose columns have no names, and are taken to be in order because of
         ``unnamed="accept"``.
-    from_ledger : list of str
-        Clients that are in the model with an earlier upload, from the ledger.
     repeated : list of str
         Clients that answered more than once; they count once.
     n_rows : int or None
@@ -130,6 +128,8 @@ class FitReport:
         Returns what is known about single `sites`; called on first access.
     infer : callable, optional
         Returns the `inference`; called on first access.
+    from_ledger : list of str
+        Clients that are in the model with an earlier upload, from the ledger.
     error : str
         Why there is no model, if there is none; the statistics are kept.
 
@@ -173,7 +173,6 @@ class FitReport:
     rows_left_out: dict[str, int] = field(default_factory=dict)
     rearranged: list[str] = field(default_factory=list)
     unverified: list[str] = field(default_factory=list)
-    from_ledger: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -201,6 +200,7 @@ class FitReport:
     residual_failures: dict[str, str] = field(default_factory=dict)
     compare: Callable[[], SiteComparison] | None = field(default=None, repr=False)
     infer: Callable[[], Inference] | None = field(default=None, repr=False)
+    from_ledger: list[str] = field(default_factory=list)
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
