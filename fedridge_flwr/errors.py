@@ -1,6 +1,8 @@
 """Errors and warnings that say what was wrong, where, and what to do."""
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
 
 __all__ = [
     "ColumnNamesError",
@@ -195,12 +197,13 @@ class IncompleteFitError(FedRidgeError):
     ...     n_features=3,
     ...     n_targets=1,
     ...     alpha=1.0,
+    ...     settings={"strict": True},
     ... )
     >>> try:
     ...     raise IncompleteFitError(report.incomplete)
     ... except IncompleteFitError as error:
     ...     print(error)
-    MODEL OF 2 OF 3 CLIENTS, 440 ROWS: client site-a: no answer within 60 s
+    NO MODEL (strict): 2 OF 3 CLIENTS, 440 ROWS: client site-a: no answer within 60 s
     """
 
 
@@ -341,6 +344,19 @@ class NotConvergedWarning(UserWarning):
 steps with a residual of ... where 1e-12 was wanted: the coefficients may be wrong by \
 1e+00 of their size. Use solver="cholesky" or raise alpha (now 0.001).
     """
+
+
+def users_level() -> int:
+    """Return the `stacklevel` of a warning that points at the line of the user."""
+    level, frame = 1, sys._getframe(1)
+    package = __name__.partition(".")[0]
+    while frame.f_back is not None and _package(frame) == package:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def column_labels(columns: Sequence[int], names: Sequence[str] | None = None) -> str:

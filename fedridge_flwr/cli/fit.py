@@ -24,7 +24,9 @@ from ..flower.local_fit import LocalFit
 from .progress import Progress
 
 _HAS_TEXT = "has text in"
-_INCOMPLETE = re.compile(r"MODEL OF (\d+) OF (\d+) CLIENTS[^:]*: (.*)", re.DOTALL)
+_INCOMPLETE = re.compile(
+    r"(?:MODEL OF|NO MODEL \(strict\):) (\d+) OF (\d+) CLIENTS[^:]*: (.*)", re.DOTALL
+)
 
 
 def fit_tables(

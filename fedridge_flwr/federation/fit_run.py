@@ -23,7 +23,7 @@ from .recommend import better_mode
 from .report import FitReport
 from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
-from .scope import scope_text, with_reasons
+from .scope import STRICT, scope_text, with_reasons
 from .settings import FitSettings
 
 # What a report tells of the settings; names of columns are in the model.
@@ -146,8 +146,12 @@ class FitRun:
         spent = time.perf_counter() - began
         self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
 
-    def finish_round(self) -> None:
-        """Go on with the answers of this round, to the next round or to the end."""
+    def finish_round(self, complete: Callable[[FitReport], None] | None = None) -> None:
+        """Go on with the answers of this round, to the next round or to the end.
+
+        `complete` adds to a new report what only the adapter knows, before the model
+        is handed over.
+        """
         began = time.perf_counter()
         asked = self.round
         try:
@@ -165,6 +169,8 @@ class FitRun:
         if found is not None:
             self.result, self.model = found, found.model
             self._write_report(found)
+            if complete is not None and self.report is not None:
+                complete(self.report)
             if self.settings.ledger is not None:
                 self._close_ledger(found)
             if found.error is not None:
@@ -221,7 +227,8 @@ class FitRun:
             told = self.report.incomplete
         elif self.settings.privacy is None:
             out, inside = asked.into.failures, len(asked.into.participants)
-            told = with_reasons(scope_text(inside, out, None, {}), out)
+            scope = scope_text(inside, out, None, {}, no_model=STRICT)
+            told = with_reasons(scope, out)
         else:
             told = ""  # a client that misses a private round stays in the model
         if told:
@@ -252,6 +259,9 @@ class FitRun:
             failures=failures,
             rows_left_out=answers.rows_left_out,
             rearranged=[c for c in answers.rearranged if c not in failures],
+            from_ledger=[
+                c for c in getattr(answers, "earlier", ()) if c not in failures
+            ],
             unverified=[c for c in answers.unverified if c not in failures],
             repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
             n_rows=total.count if model is None else model.n_rows_,
@@ -358,7 +368,11 @@ class FitRun:
 def better_scale(exact: Any, **options: Any) -> str:
     """Return in one sentence why columns should be scaled, if they should."""
     unlike = normal_equations(exact, **options).unlike_scales()
-    return f"standardize=True: {unlike}, and one alpha is for all." if unlike else ""
+    return (
+        f"standardize=True: {unlike}, and the same alpha penalises both."
+        if unlike
+        else ""
+    )
 
 
 def several_classes(model: Any) -> str:

@@ -20,7 +20,7 @@ from .reporting.site_comparison import SiteComparison
 from .reporting.site_facts import SiteFacts
 from .reporting.tested_coefficients import StandardErrors, standard_errors_of
 from .reporting.versions import versions_of_a_fit
-from .scope import scope_text, with_reasons
+from .scope import STRICT, scope_text, with_reasons
 
 if TYPE_CHECKING:
     import os
@@ -129,6 +129,8 @@ class FitReport:
         Returns what is known about single `sites`; called on first access.
     infer : callable, optional
         Returns the `inference`; called on first access.
+    from_ledger : list of str
+        Clients that are in the model with an earlier upload, from the ledger.
     error : str
         Why there is no model, if there is none; the statistics are kept.
 
@@ -201,6 +203,7 @@ class FitReport:
     infer: Callable[[], Inference | FamilyInference] | None = field(
         default=None, repr=False
     )
+    from_ledger: list[str] = field(default_factory=list)
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
@@ -263,7 +266,14 @@ class FitReport:
         """How many clients and rows are in the model; empty if that is all of them."""
         out = self.left_out
         rows = None if self.privacy is not None else self.n_rows
-        return scope_text(len(self.participants), out, rows, self.rows_left_out)
+        n, known = len(self.participants), self.rows_left_out
+        return scope_text(n, out, rows, known, no_model=self._no_model)
+
+    @property
+    def _no_model(self) -> str:
+        if self.settings.get("strict") and self.left_out:
+            return STRICT
+        return "NO MODEL" if self.error else ""
 
     @property
     def incomplete(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data.coding import Coding
@@ -112,6 +113,32 @@ def check_secure_settings(settings: FitSettings) -> None:
         object.__setattr__(settings, "statistics", "fixed")
 
 
+def fewest_connected(settings: FitSettings) -> int:
+    """Return how many clients must be there before a fit is begun."""
+    if settings.ledger is not None:
+        return 1  # those whose answers are in it need not be there
+    return max(settings.min_clients, _fewest_in_sums(settings))
+
+
+def check_waiting(settings: FitSettings, waiting: int | None) -> None:
+    """Refuse to begin a secure sum with fewer clients than it needs."""
+    needed = _fewest_in_sums(settings)
+    if waiting is not None and waiting < needed:
+        raise FedRidgeError(
+            f"min_available_nodes={waiting} is too few: the secure sum needs {needed} "
+            "clients (min_clients of SecureSum and DifferentialPrivacy; twice as many "
+            'with cv="groups"), or nothing is released.'
+        )
+
+
+def _fewest_in_sums(settings: FitSettings) -> int:
+    if settings.secure is None:
+        return 0
+    promised = 0 if settings.privacy is None else settings.privacy.min_clients
+    groups = 2 if settings.selection == "groups" else 1
+    return groups * max(settings.secure.min_clients, promised)
+
+
 def check_form_settings(settings: FitSettings) -> None:
     """Refuse what has no sums of all rows, or would spoil what their form keeps."""
     form, mode = settings.statistics, settings.mode
@@ -137,6 +164,11 @@ def check_ledger_settings(settings: FitSettings) -> None:
     """Refuse what needs all clients at once: a ledger has some of them from before."""
     if not isinstance(settings.ledger, str | os.PathLike):
         raise FedRidgeError(f"ledger must be a path, got {settings.ledger!r}.")
+    if not Path(settings.ledger).is_absolute():
+        raise FedRidgeError(
+            f"ledger must be an absolute path, got {str(settings.ledger)!r}: a "
+            "ServerApp runs in the folder where its SuperLink was started."
+        )
     errors, cv = settings.standard_errors, settings.cv
     reasons = {
         "in a secure sum nobody has the part of a single client, so none can be "

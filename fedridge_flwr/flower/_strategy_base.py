@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -21,7 +21,9 @@ from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskCounts, AskEvaluation, Request
+from ..federation.scope import by_reason
 from ..federation.settings import FitSettings
+from ..federation.settings_checks import check_waiting, fewest_connected
 from ..regression.alpha.alpha_selection import AlphaSelection
 from ..regression.likelihood.binned import BinnedOutcomes
 from ..regression.likelihood.family_model import FamilyModel
@@ -30,6 +32,7 @@ from .error_text import LONGEST_NAME
 from .evaluation_metrics import pool_evaluations
 from .exchange import Reply, fedavg_round_bytes
 from .fitted_attributes import FittedAttributes, fitted
+from .foreign_keywords import refuse_foreign_keywords
 from .protocol.answer_records import NAME_KEY, read_answer
 from .protocol.array_records import array_record, model_arrays
 from .protocol.request_records import FIT_KEY, SITES_KEY
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
-_CLIENT = re.compile(r"\bclient (\d+)\b")
+_CLIENTS = re.compile(r"\bclients? \d+(, \d+)*\b")
 _HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
     "clients": "chosen by the clients in one more round (their statistics are kept)",
@@ -118,7 +121,11 @@ class ClientNames:
     def in_text(self, text: str) -> str:
         """Return a text in which clients go by their names."""
         known = self.among(self._names)
-        return _CLIENT.sub(lambda m: f"client {known.get(m[1], m[1])}", text)
+
+        def named(found: re.Match[str]) -> str:
+            return re.sub(r"\d+", lambda each: known.get(each[0], each[0]), found[0])
+
+        return _CLIENTS.sub(named, text)
 
 
 class StrategyBase(FittedAttributes):
@@ -130,9 +137,22 @@ class StrategyBase(FittedAttributes):
     _requests: dict[str, Request]
     _least: int
 
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Say what to do about keywords of other strategies.
+
+        Here and not in `__init__`, whose signature is what editors and mypy check.
+        """
+        refuse_foreign_keywords(cls, given)
+        return super().__new__(cls)
+
     # ---- rounds -----------------------------------------------------------------
 
-    def _start_fit(self, settings: FitSettings, fraction_evaluate: float) -> None:
+    def _start_fit(
+        self,
+        settings: FitSettings,
+        fraction_evaluate: float,
+        waiting: int | None = None,
+    ) -> None:
         """Keep the settings and be ready for the first round."""
         if settings.privacy is not None and fraction_evaluate > 0:
             raise PrivacyError(
@@ -147,9 +167,9 @@ class StrategyBase(FittedAttributes):
                 "rows of single clients would tell of them. Evaluate on rows of the "
                 "server's own: start(grid, evaluate_fn=f), f(server_round, arrays)."
             )
+        check_waiting(settings, waiting)
         self._settings = settings
-        # Those whose answers are in a ledger need not be there.
-        self._least = 1 if settings.ledger is not None else settings.min_clients
+        self._least = fewest_connected(settings)
         self._new_fit()
 
     def _new_fit(self) -> None:
@@ -221,24 +241,22 @@ class StrategyBase(FittedAttributes):
         answers = None if run.round is None else run.round.into
         missed = "left out" if run.report is None else "did not answer again"
         try:
-            run.finish_round()
+            run.finish_round(self._complete)
         except FedRidgeError as error:
             error.args = (self._names.in_text(str(error)),)
             raise
         finally:
-            for client, reason in ({} if answers is None else answers.failures).items():
-                name = self._names.of(client)
-                log.warning("%s: client %s %s: %s", where, name, missed, reason)
-            if run.report is not None:
-                self._name_clients(run.report)
-        if run.progress:
+            failures = {} if answers is None else answers.failures
+            if failures:
+                named = {self._names.of(c): why for c, why in failures.items()}
+                for clients, reason in by_reason(named):
+                    log.warning("%s: %s %s: %s", where, clients, missed, reason)
+        if self._settings.rounds > 1 and run.progress:
             log.info("%s: %s", where, run.progress)
-        if run.model is not None:
+        if run.model is not None and run.report is None:
             self._arrays = array_record(model_arrays(run.model))
         if run.report is not None and self._is_over:
             self._last_round = server_round
-            if run.bytes_up:  # in a rehearsal nothing is sent
-                run.compare_bytes(fedavg_round_bytes(self._arrays))
             for client, reason in run.report.suspects.items():
                 name = self._names.of(client)
                 log.warning("%s: client %s is suspect: %s", where, name, reason)
@@ -249,6 +267,16 @@ class StrategyBase(FittedAttributes):
                     run.report.wire_error,
                 )
         return run.model
+
+    def _complete(self, report: FitReport) -> None:
+        """Add names and costs, before the model is handed over with the report."""
+        run = self._run
+        self._name_clients(report)
+        if run.model is None:
+            return
+        self._arrays = array_record(model_arrays(run.model))
+        if run.bytes_up:  # in a rehearsal nothing is sent
+            run.compare_bytes(fedavg_round_bytes(self._arrays))
 
     def _name_clients(self, report: FitReport) -> None:
         told = [*report.participants, *report.failures, *report.evaluation_failures]
@@ -395,8 +423,14 @@ class StrategyBase(FittedAttributes):
         return f"{settings.mode}, at most {settings.max_rounds} rounds{first}"
 
     def _log_report(self) -> None:
-        if log.isEnabledFor(logging.INFO):
-            for line in self.report_.text(diagnostics=False).splitlines():
+        """Log the report, and as a warning that it is not of all clients."""
+        report = self._run.report
+        warned = report.incomplete if report is not None and report.failures else ""
+        if warned:
+            log.warning("%s", warned)
+        if report is not None and log.isEnabledFor(logging.INFO):
+            told = report.text(diagnostics=False).removeprefix(warned)
+            for line in told.strip("\n").splitlines():
                 log.info("%s", line)
 
 

@@ -90,7 +90,8 @@ class FedRidge(StrategyBase, Strategy):
         Candidates to choose alpha from, instead of `alpha`; "auto" where only `cv` is
         given.
     cv : {"server", "clients", "gcv", "groups"}, optional
-        How to choose; "server" where only `alphas` is given. "server" leaves one client
+        How to choose; where only `alphas` is given "server", with `secure` "gcv", with
+        `privacy` the noisy statistics. "server" leaves one client
         out in turn and computes the losses itself; "clients" sends every client the
         models of the others in one more round, which compute the losses. Both keep the
         statistics of every client. "gcv" needs only the total. "groups", in secure
@@ -260,7 +261,7 @@ class FedRidge(StrategyBase, Strategy):
             check_whole("min_available_nodes", min_available_nodes)
         self.min_available_nodes = min_available_nodes
         settings = settings_of(locals(), min_clients=min_train_nodes)
-        self._start_fit(settings, self.fraction_evaluate)
+        self._start_fit(settings, self.fraction_evaluate, min_available_nodes)
         self._asked: list[Message] = []
         self._timeout: float | None = None
         self._sizes = MessageSizes()

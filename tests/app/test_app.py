@@ -299,7 +299,7 @@ def test_a_secure_sum_is_a_setting_of_the_app(tmp_path: Path) -> None:
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
     (line,) = (each for each in table.splitlines() if "FedRidge, secure sum" in each)
     assert [cell.strip() for cell in line.split("|")][2] == str(SECURE_ROUNDS)
-    with pytest.raises(FedRidgeError, match="2 clients sent keys"):
+    with pytest.raises(FedRidgeError, match="the secure sum needs 3 clients"):
         run_here(tmp_path, 2, dataset="diabetes", secure=True)
 
 

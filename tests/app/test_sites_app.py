@@ -13,7 +13,12 @@ import pandas as pd
 import pytest
 from fakes import InProcessGrid, node_context
 
-from fedridge_flwr import IncompleteFitError, NotEnoughClientsError, RidgeModel
+from fedridge_flwr import (
+    FedRidgeError,
+    IncompleteFitError,
+    NotEnoughClientsError,
+    RidgeModel,
+)
 
 APP = Path(__file__).resolve().parents[2] / "deployment" / "sites"
 SERVERS = ["server_app", "server_app_legacy"]
@@ -78,8 +83,13 @@ def test_one_empty_cell_makes_no_model_of_fewer_than_min_sites(
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_strict_is_the_default_and_can_be_switched_off(server, tmp_path):
-    with pytest.raises(IncompleteFitError, match="MODEL OF 3 OF 4 CLIENTS, 90 ROWS"):
+    with pytest.raises(IncompleteFitError, match="3 OF 4 CLIENTS, 90 ROWS"):
         run(server, tmp_path, 4, broken=[2])
     assert not (tmp_path / "result").exists()
     output = run(server, tmp_path, 4, broken=[2], strict=False, min_sites=3)
     assert RidgeModel.load(output / "model.json").n_clients_ == 3
+
+
+def test_a_secure_sum_of_two_sites_is_refused_before_any_round(tmp_path):
+    with pytest.raises(FedRidgeError, match="the secure sum needs 3 clients"):
+        run("server_app", tmp_path, 2, secure=True)

@@ -192,12 +192,15 @@ def test_the_report_prints_the_quantities_of_the_paper():
 
 
 def test_many_failures_are_cut_and_counted():
-    shown = str(report(failures={str(k): "late" for k in range(50)}))
+    shown = str(report(failures={str(k): f"late by {k} s" for k in range(50)}))
     assert shown.count("    client") == 20
-    first = "MODEL OF 2 OF 50 CLIENTS, 100 ROWS: client 0: late; "
+    first = "MODEL OF 2 OF 50 CLIENTS, 100 ROWS: client 0: late by 0 s; "
     assert shown.startswith(first)
     assert "; and 45 more\n" in shown
     assert "... and 30 more" in shown
+    alike = str(report(failures={str(k): "late" for k in range(50)}))
+    assert "ROWS: clients 0, 3, 4, 5, 6 and 43 more: late\n" in alike
+    assert alike.count("late") == 2
     also = str(report(evaluation_failures={"7": "no rows"}))
     assert "did not evaluate" in also
     assert "client 7: no rows" in also

@@ -28,6 +28,7 @@ from fedridge_flwr.flower.exchange import CountingGrid
 STRATEGIES = (FedRidge, LegacyFedRidge)
 NAMES = ["clinic-a", "clinic-b", "clinic-b", None, "clinic-e"]
 """What five sites are started with; number 3 has only its partition."""
+WAIT = {FedRidge: "min_available_nodes", LegacyFedRidge: "min_available_clients"}
 
 
 def rows_of(k: int) -> tuple[Any, Any]:
@@ -147,7 +148,7 @@ def test_clients_that_only_evaluate_have_names(strategy):
     report = run(strategy, grid_of(app, list(names)), **settings).report_
     assert len(report.participants) == 2
     assert report.names == {str(1000 + k): name for k, name in enumerate(names)}
-    assert all(f"client {name}: no test rows" in str(report) for name in names)
+    assert "clients a, b, c, d: no test rows" in str(report)
 
 
 @pytest.mark.usefixtures("work_takes_no_time")
@@ -216,3 +217,18 @@ def test_text_is_relabelled_by_whole_ids():
     names.tell("1001", "b")
     assert names.in_text("client 1001: x; client 100: y") == "client b: x; client a: y"
     assert names.in_text("client 10010, client 2") == "client 10010, client 2"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_report_is_complete_when_the_model_is_handed_over(strategy):
+    told: list[str] = []
+
+    def show(model: Any) -> None:
+        told.append(fitted.report_.text(diagnostics=False))
+
+    fitted = strategy(**{WAIT[strategy]: len(NAMES)}, on_model=show)
+    fit(fitted, grid_of(APPS["message"]))
+    assert told == [fitted.report_.text(diagnostics=False)]
+    assert "client partition 3: no rows this month" in told[0]
+    assert "same bytes" in told[0]
+    assert set(fitted.report_.names.values()) >= {"clinic-a", "clinic-e"}

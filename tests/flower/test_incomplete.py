@@ -25,6 +25,7 @@ from fedridge_flwr.flower.exchange import wait_for_nodes
 
 STRATEGIES = (FedRidge, LegacyFedRidge)
 IN_THE_MODEL = "MODEL OF 2 OF 4 CLIENTS, 440 OF AT LEAST 451 ROWS"
+THERE_IS_NONE = rf"NO MODEL \(strict\): {IN_THE_MODEL.removeprefix('MODEL OF ')}"
 
 
 def rows_of(k: int, n: int, d: int = 3) -> tuple[Any, Any]:
@@ -82,7 +83,7 @@ def test_strict_ends_the_run_without_a_model(strategy, more, tmp_path):
         on_model=models.append,
         **more,
     )
-    with pytest.raises(IncompleteFitError, match=IN_THE_MODEL) as told:
+    with pytest.raises(IncompleteFitError, match=THERE_IS_NONE) as told:
         fit(fitted, InProcessGrid.of_app(SPLIT, 4))
     assert "client partition 1: no rows this month" in str(told.value)
     assert "client partition 3: its columns" in str(told.value)
@@ -119,7 +120,9 @@ def test_strict_minds_a_client_that_leaves_in_a_later_round():
 
     grid.handlers[1002] = leaves
     fitted = FedRidge(min_available_nodes=4, strict=True, mode="cg")
-    with pytest.raises(IncompleteFitError, match="MODEL OF 3 OF 4 CLIENTS"):
+    with pytest.raises(
+        IncompleteFitError, match=r"NO MODEL \(strict\): 3 OF 4 CLIENTS"
+    ):
         fit(fitted, grid)
 
 
@@ -165,8 +168,11 @@ def test_a_client_that_screening_leaves_out_is_none(strategy):
 
     app, settings = ridge_client_app(load), {"screen": "exclude"}
     assert run(strategy, app, 5, min_train_nodes=4, **settings).model_.n_clients_ == 4
-    with pytest.raises(NotEnoughClientsError, match="4 valid answers, at least 5"):
+    with pytest.raises(
+        NotEnoughClientsError, match="4 valid answers, at least 5"
+    ) as told:
         run(strategy, app, 5, min_train_nodes=5, **settings)
+    assert "min_train_nodes (older API: min_fit_clients) is the" in str(told.value)
 
 
 def test_a_minimum_does_not_end_the_waiting_for_a_stable_number():
@@ -204,3 +210,30 @@ def test_clients_that_declined_come_before_another_way_to_choose_alpha(strategy,
     text = str(told.value)
     for node in (1, 2, 3):
         assert text.index(f"client partition {node}: declined") < text.index("gcv")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_incomplete_model_is_a_warning_and_told_once(strategy, caplog):
+    caplog.set_level("INFO", logger="flwr")
+    run(strategy, SPLIT, 4)
+    told = [each for each in caplog.records if IN_THE_MODEL in each.message]
+    assert [each.levelname for each in told] == ["WARNING"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_equal_reasons_are_told_together_and_by_name(strategy, caplog):
+    def load(context: Context) -> Any:
+        k = int(context.node_config["partition-id"])
+        if k:
+            raise DataError("killed")
+        return rows_of(k, 20)
+
+    app = ridge_client_app(load)
+    told = run(strategy, app, 4).report_.incomplete
+    assert told.endswith(
+        "20 ROWS: clients partition 1, partition 2, partition 3: killed"
+    )
+    warned = [each for each in caplog.messages if "left out: killed" in each]
+    assert len(warned) == 1
+    with pytest.raises(NotEnoughClientsError, match="partition 2, partition 3: killed"):
+        run(strategy, app, 4, min_train_nodes=2)

@@ -134,6 +134,8 @@ def test_a_site_that_fails_stays_in_with_what_it_sent_before(path, strategy) -> 
     found = fit(make(strategy, path, nodes=K), nodes)
     assert_model(found.model_, range(K))
     assert "power cut" in found.report_.remarks["clinic 1"]
+    assert found.report_.from_ledger == ["clinic 1"]
+    assert f"{K} in ({K - 1} new, 1 from earlier uploads), 0 out" in str(found.report_)
     assert found.report_.failures == {}
     with Ledger(path) as ledger:
         assert ledger.clients()["clinic 1"].sequence == 1
@@ -252,12 +254,14 @@ def test_what_needs_all_clients_at_once_is_refused(reason, path) -> None:
 
 def test_a_ledger_of_another_kind_is_an_error_and_left_as_it_is(path) -> None:
     fit(make(FedRidge, path, nodes=K, statistics="fixed"), grid())
-    with pytest.raises(LedgerError, match="Use the settings that it was made with"):
+    with pytest.raises(LedgerError, match=r'made with statistics="fixed".*"moments"'):
         fit(make(FedRidge, path, nodes=K), grid())
     with Ledger(path) as ledger:
         assert ledger.verify().n_clients == K
     with pytest.raises(FedRidgeError, match="ledger must be a path"):
         FedRidge(ledger=7)
+    with pytest.raises(FedRidgeError, match=r"an absolute path, got 'rel\.ledger'"):
+        FedRidge(ledger="rel.ledger")
     with pytest.raises(FedRidgeError, match="only a strategy with ledger"):
         FedRidge().remove("clinic 0")
 

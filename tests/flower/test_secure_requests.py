@@ -160,8 +160,25 @@ def test_too_many_are_lost(task: str) -> None:
 
 
 def test_too_few_take_part() -> None:
+    grid = secure_grid(APP, K, lose(range(2, K), TASKS[0]))
     with pytest.raises(NotEnoughClientsError, match="2 clients sent keys"):
-        run(nodes=2)
+        secure().start(grid, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        ({}, 3),
+        ({"secure": SecureSum(min_clients=5)}, 5),
+        ({"cv": "groups", "alphas": [0.1, 1.0]}, 6),
+    ],
+)
+def test_a_sum_over_fewer_clients_than_it_needs_is_not_begun(settings, needed) -> None:
+    with pytest.raises(FedRidgeError, match=f"the secure sum needs {needed} clients"):
+        secure(nodes=needed - 1, **settings)
+    given = {"secure": SecureSum(), **settings}
+    with pytest.raises(NotEnoughClientsError, match=f"2 of {needed} SuperNode"):
+        FedRidge(**given).start(secure_grid(APP, 2), timeout=0.2)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -245,7 +262,7 @@ def test_statistics_without_masks_are_refused() -> None:
 
 def test_strict_ends_before_anything_is_unmasked() -> None:
     grid = secure_grid(APP, K, lose((4,), TASKS[1]))
-    with pytest.raises(IncompleteFitError, match="MODEL OF 7 OF 8 CLIENTS"):
+    with pytest.raises(IncompleteFitError, match="7 OF 8 CLIENTS"):
         secure(strict=True).start(grid, timeout=60)
     assert {task_of(message) for message in grid.sent} == set(TASKS[:2])
 
@@ -818,8 +835,9 @@ def test_one_of_a_group_may_be_lost(task: str) -> None:
 
 
 def test_groups_are_as_large_as_clients_want_them() -> None:
+    two_gone, given = lose((1, 2), TASKS[0]), {"secure": SecureSum(min_clients=5)}
     with pytest.raises(NotEnoughClientsError, match="two groups of 5 clients"):
-        run(cv="groups", alphas=[0.1, 1.0], secure=SecureSum(min_clients=5))
+        run(two_gone, cv="groups", alphas=[0.1, 1.0], nodes=10, **given)
     wary = ridge_client_app(load_data, secure_policy=SecurePolicy(min_clients=5))
     with pytest.raises(NotEnoughClientsError, match="takes part from 5"):
         run(app=wary, cv="groups", alphas=[0.1, 1.0])

@@ -18,6 +18,7 @@ from ..agreement.columns import Agreement, agree_on_columns, reason_to_refuse
 from ..agreement.table_agreement import TableAnswers
 from ..requests import AskClasses, AskColumns, AskTable, Request
 from ..round import Round
+from ..scope import by_reason
 from ..screening.outliers import FEWEST, TOO_FEW
 from ..screening.screener import Screener
 from ..settings import MORE_AGREEMENTS, FitSettings
@@ -352,10 +353,15 @@ def too_few(answers: Answers, settings: FitSettings) -> NotEnoughClientsError:
     failures = answers.failures
     valid = counted(len(answers.participants), "valid answer")
     lines = [f"{valid}, at least {settings.min_clients} needed."]
-    for client, reason in list(failures.items())[:10]:
-        lines.append(f"  client {client}: {reason}")
-    if len(failures) > 10:
-        lines.append(f"  ... and {len(failures) - 10} more")
+    grouped = by_reason(failures, 10)
+    lines += [f"  {clients}: {reason}" for clients, reason in grouped[:10]]
+    if len(grouped) > 10:
+        lines.append(f"  ... and {len(grouped) - 10} more")
+    if failures and answers.participants:
+        lines.append(
+            "  min_train_nodes (older API: min_fit_clients) is the fewest clients in "
+            "the model; in FedAvg it is the fewest to sample."
+        )
     nobody = failures and not answers.participants
     if nobody and set(failures) <= answers.crashed:
         lines.append(

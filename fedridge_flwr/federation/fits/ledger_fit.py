@@ -49,9 +49,11 @@ class LedgerAggregate(Aggregate):
 
     Clients go by their names in the ledger. One that does not answer, or whose answer
     is of no use, stays in the model with its earlier contribution, and `stale` says
-    why. Those that had withdrawn and have answered again are in `returned`.
+    why. All whose contribution is of an earlier run are in `earlier`; those that had
+    withdrawn and have answered again are in `returned`.
     """
 
+    earlier: list[str] = field(default_factory=list)
     stale: dict[str, str] = field(default_factory=dict)
     returned: dict[str, str] = field(default_factory=dict)
     _nodes: dict[str, str] = field(default_factory=dict)
@@ -67,10 +69,11 @@ class LedgerAggregate(Aggregate):
             arrived = ledger.open_run(_what_is_asked(self.settings))
             total: Any = ledger.total() if ledger.clients() else None
             if total is not None and (total.form == "fixed") != self._wants_fixed:
+                made = "fixed" if total.form == "fixed" else "moments"
                 raise LedgerError(
-                    f'the ledger has "{total.form}" statistics, and this fit asks for '
-                    f'statistics="{self.settings.statistics}". Use the settings that '
-                    "it was made with."
+                    f'the ledger was made with statistics="{made}", and this fit asks '
+                    f'for statistics="{self.settings.statistics}". Use the settings '
+                    "that it was made with."
                 )
             found = _Opened(ledger, arrived, None if total is None else total.schema)
         except BaseException:
@@ -213,6 +216,7 @@ class LedgerAggregate(Aggregate):
             self.repeated = [each for each in self.repeated if each != client]
             part: Any = self._opened.ledger.contribution(client)
             super().add(client, part)
+            self.earlier.append(client)
 
     def close_run(self) -> None:
         """Put the answers that count into the ledger's total."""

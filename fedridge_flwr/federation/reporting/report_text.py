@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..._text import counted, human_bytes
+from ..scope import by_reason
 from .rounds import TITLES
 from .site_text import site_lines
 
@@ -20,7 +21,7 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
     form = report.settings.get("statistics")
     size = f"{rows_text(report)}, {counted(report.n_features, 'feature')}"
     rows = [
-        ("clients", f"{len(report.participants)} in, {len(report.failures)} out"),
+        ("clients", clients_text(report)),
         ("data", f"{size}, {counted(report.n_targets, 'target')}"),
         *([("map", report.feature_map)] if report.feature_map else []),
         ("alpha", alpha_text(report)),
@@ -101,6 +102,13 @@ def report_title(report: FitReport) -> str:
     return f"Federated ridge in {report.privacy.releases} private rounds"
 
 
+def clients_text(report: FitReport) -> str:
+    """Return how many clients are in the model, and how many are not."""
+    inside, earlier = len(report.participants), len(report.from_ledger)
+    which = f" ({inside - earlier} new, {earlier} from earlier uploads)"
+    return f"{inside} in{which if earlier else ''}, {len(report.failures)} out"
+
+
 def rows_text(report: FitReport) -> str:
     """Return the number of rows, as far as it is known."""
     if report.n_rows is None:
@@ -159,8 +167,8 @@ def _failure_lines(title: str, failures: dict[str, str]) -> list[str]:
     if not failures:
         return []
     lines = [f"  {title}:"]
-    for client, reason in list(failures.items())[:_SHOWN]:
-        lines.append(f"    client {client}: {reason}")
-    if len(failures) > _SHOWN:
-        lines.append(f"    ... and {len(failures) - _SHOWN} more")
+    grouped = by_reason(failures, _SHOWN)
+    lines += [f"    {clients}: {reason}" for clients, reason in grouped[:_SHOWN]]
+    if len(grouped) > _SHOWN:
+        lines.append(f"    ... and {len(grouped) - _SHOWN} more")
     return lines

@@ -150,7 +150,7 @@ def enter(
         raise ProtocolError(
             "this client has taken part in a secure sum of this run, or of this round, "
             "and does so only once: the difference of two sums could tell a single "
-            "client."
+            "client. Start another run."
         )
     other = number > 1 and fit != before.fit
     if number != before.number + taken or other:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._checks import check_alpha, must_be
 from ..._types import Array
-from ...errors import FedRidgeError, StatisticsError
+from ...errors import FedRidgeError, StatisticsError, users_level
 from ..normal_equations import Exact, FitOptions, normal_equations
 
 _EQUAL = 1e-6
@@ -76,7 +76,7 @@ def auto_alphas(total: Exact, **options: Unpack[FitOptions]) -> Array:
         warnings.warn(
             f"{unlike}, so no single alpha suits both: use standardize=True.",
             UnlikeScalesWarning,
-            stacklevel=3,
+            stacklevel=users_level(),
         )
     matrix, _, _ = equations.in_penalty_units()
     values = np.linalg.eigvalsh(matrix)

@@ -19,7 +19,12 @@ import numpy as np
 from ..._checks import check_choice
 from ..._text import counted
 from ..._types import Array
-from ...errors import FedRidgeError, SingularSystemError, StatisticsError
+from ...errors import (
+    FedRidgeError,
+    SingularSystemError,
+    StatisticsError,
+    users_level,
+)
 from ..model import RidgeModel
 from ..normal_equations import (
     Exact,
@@ -121,6 +126,13 @@ class AlphaSelection:
     (['clinic-0', 'clinic-1', 'clinic-2'], (3, 4))
     >>> chosen.model.alpha_
     1.0
+    >>> print(chosen)
+    alpha 1: leaving out 3 clients in turn, 4 candidates
+           alpha        loss
+             0.1     1.46031
+               1     1.45855  chosen
+              10     1.48007
+             100     1.73374
     """
 
     alpha: float
@@ -163,6 +175,14 @@ class AlphaSelection:
         }[self.method]
         rule = "" if self.rule == "minimum" else ", one-standard-error rule"
         return f"{how}, {counted(self.alphas.size, 'candidate')}{rule}"
+
+    def __str__(self) -> str:
+        """Return how alpha was chosen, and the loss of every candidate."""
+        lines = [f"alpha {self.alpha:g}: {self.describe()}", "       alpha        loss"]
+        for alpha, loss in zip(self.alphas, self.mean, strict=True):
+            mark = "  chosen" if alpha == self.alpha else ""
+            lines.append(f"{alpha:12.4g}{loss:12.6g}{mark}")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the model as JSON-able values."""
@@ -458,7 +478,7 @@ def warn_edge(found: AlphaSelection, *, auto: bool = False) -> None:
         f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
         f"{reached}grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: {remedy}.",
         GridEdgeWarning,
-        stacklevel=3,
+        stacklevel=users_level(),
     )
 
 

@@ -16,6 +16,5 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FedRidge(alpha=float(context.run_config["alpha"]))
     result = strategy.start(grid=grid)
     print(strategy.model_.summary())
-    print(strategy.report_)
     coef, intercept = result.arrays.to_numpy_ndarrays()
     print("Test error:", held_out_error(coef, intercept))

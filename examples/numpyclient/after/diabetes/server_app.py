@@ -25,7 +25,6 @@ def server_fn(context: Context) -> ServerAppComponents:
 
     def show(model: RidgeModel) -> None:
         print(model.summary())
-        print(strategy.report_)
 
     strategy = LegacyFedRidge(
         alpha=float(context.run_config["alpha"]),
