@@ -26,10 +26,13 @@ from fedridge_flwr import (
 )
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.linalg.shifted import ShiftedSystem
-from fedridge_flwr.regression.alpha.alpha_grid import auto_alphas, check_alphas
+from fedridge_flwr.regression.alpha.alpha_grid import (
+    GridEdgeWarning,
+    auto_alphas,
+    check_alphas,
+)
 from fedridge_flwr.regression.alpha.alpha_selection import (
     AlphaSelection,
-    GridEdgeWarning,
     gcv_scores,
     select_alpha,
 )

@@ -24,8 +24,8 @@ from ...errors import (
     NotEnoughClientsError,
 )
 from ...linalg.packed import packed_length
-from ...regression.alpha.alpha_grid import auto_alphas, check_alphas
-from ...regression.alpha.alpha_selection import AlphaSelection, warn_edge
+from ...regression.alpha.alpha_grid import auto_alphas, check_alphas, warn_edge
+from ...regression.alpha.alpha_selection import AlphaSelection
 from ...regression.likelihood.families import FAMILIES
 from ...regression.likelihood.family_inference import covariance_of
 from ...regression.likelihood.family_model import FamilyModel
@@ -360,7 +360,8 @@ class _Maximising:
             one_standard_error=settings.one_standard_error,
         )
         if found.at_edge:
-            warn_edge(found, auto=settings.alphas is None or is_auto(settings.alphas))
+            auto = settings.alphas is None or is_auto(settings.alphas)
+            warn_edge(found.alpha, found.alphas, auto=auto)
         return found
 
     def _held_out(self, client: str, alpha: float) -> float:
