@@ -47,12 +47,8 @@ from .privacy import (
     PrivateStatistics,
     solve_private,
 )
-from .regression.alpha.alpha_grid import UnlikeScalesWarning
-from .regression.alpha.alpha_selection import (
-    AlphaSelection,
-    GridEdgeWarning,
-    select_alpha,
-)
+from .regression.alpha.alpha_grid import GridEdgeWarning, UnlikeScalesWarning
+from .regression.alpha.alpha_selection import AlphaSelection, select_alpha
 from .regression.alpha.leave_client_out import ClampedLossWarning
 from .regression.classification import RidgeClassifierModel
 from .regression.inference.infer import FewSitesWarning, Inference, infer

@@ -32,7 +32,9 @@ def scaled(factor: float, names: list[str] | None = None) -> SufficientStatistic
 def test_auto_names_columns_whose_scales_differ(factor, method):
     half = SufficientStatistics.from_data(X[:45] * [1.0, factor, 1.0], Y[:45])
     parts = [scaled(factor, list("abc")), half]
-    with pytest.warns(UnlikeScalesWarning, match=r"1 \('b'\).*standardize=True") as told:
+    with pytest.warns(
+        UnlikeScalesWarning, match=r"1 \('b'\).*standardize=True"
+    ) as told:
         select_alpha(parts, "auto", method=method)
     assert {each.filename for each in told} == {__file__}  # the line of the user
 

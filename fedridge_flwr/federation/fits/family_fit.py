@@ -24,8 +24,8 @@ from ...errors import (
     NotEnoughClientsError,
 )
 from ...linalg.packed import packed_length
-from ...regression.alpha.alpha_grid import auto_alphas, check_alphas
-from ...regression.alpha.alpha_selection import AlphaSelection, warn_edge
+from ...regression.alpha.alpha_grid import auto_alphas, check_alphas, warn_edge
+from ...regression.alpha.alpha_selection import AlphaSelection
 from ...regression.likelihood.families import FAMILIES
 from ...regression.likelihood.family_inference import covariance_of
 from ...regression.likelihood.family_model import FamilyModel

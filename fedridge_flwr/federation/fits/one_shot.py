@@ -8,14 +8,13 @@ from typing import Any
 from ..._types import Array
 from ...errors import FedRidgeError, NotEnoughClientsError
 from ...linalg.blas import one_blas_thread
-from ...regression.alpha.alpha_grid import best_of, check_alphas
-from ...regression.alpha.alpha_selection import (
-    AlphaSelection,
+from ...regression.alpha.alpha_grid import (
     GridEdgeWarning,
-    gcv_scores,
-    select_alpha,
+    best_of,
+    check_alphas,
     warn_edge,
 )
+from ...regression.alpha.alpha_selection import AlphaSelection, gcv_scores, select_alpha
 from ...regression.alpha.leave_client_out import ClampedLossWarning, held_out_models
 from ...regression.normal_equations import Exact
 from ...regression.solve import solve

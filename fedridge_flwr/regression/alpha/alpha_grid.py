@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 import numpy as np
 
 from ..._checks import check_alpha, must_be
+from ..._text import counted
 from ..._types import Array
 from ...errors import FedRidgeError, StatisticsError, users_level
 from ..normal_equations import Exact, FitOptions, normal_equations
@@ -14,6 +15,32 @@ from ..normal_equations import Exact, FitOptions, normal_equations
 _EQUAL = 1e-6
 _HIDDEN = 1e-13
 Alphas: TypeAlias = Sequence[float] | Literal["auto"]
+
+
+class GridEdgeWarning(UserWarning):
+    """The best alpha is the smallest or largest of the grid.
+
+    A better one may lie outside. Also raised if the one-standard-error rule ends at the
+    largest. ``alphas="auto"`` extends the grid automatically, and warns only if that
+    does not help.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from fedridge_flwr import GridEdgeWarning, SufficientStatistics, select_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> y = X[:, 0] + rng.normal(size=60)
+    >>> parts = [SufficientStatistics.from_data(X[k::6], y[k::6]) for k in range(6)]
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", GridEdgeWarning)
+    ...     chosen = select_alpha(parts, [100.0, 1000.0])
+    >>> print(caught[0].message)
+    the best of 2 candidates is at the edge of the grid, 100 to 1e+03: extend it.
+    >>> select_alpha(parts, [0.1, 1.0, 10.0, 100.0]).alpha
+    1.0
+    """
 
 
 class UnlikeScalesWarning(UserWarning):
@@ -57,6 +84,21 @@ def check_alphas(alphas: Any) -> Array:
             "the others may be singular."
         )
     return grid
+
+
+def warn_edge(found: Any, *, auto: bool = False) -> None:
+    """Warn that the grid should be longer, or, if it is ours, that this is its end."""
+    reached, remedy = "", "extend it"
+    if auto:
+        most = "much" if found.alpha == float(found.alphas[-1]) else "little"
+        reached = "automatic "
+        remedy = f"the data favour as {most} penalty as possible"
+    warnings.warn(
+        f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
+        f"{reached}grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: {remedy}.",
+        GridEdgeWarning,
+        stacklevel=users_level(),
+    )
 
 
 def auto_alphas(total: Exact, **options: Unpack[FitOptions]) -> Array:

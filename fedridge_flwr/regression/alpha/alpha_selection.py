@@ -8,7 +8,6 @@ others on its own rows; `AlphaSelection.from_losses` takes both.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -19,12 +18,7 @@ import numpy as np
 from ..._checks import check_choice
 from ..._text import counted
 from ..._types import Array
-from ...errors import (
-    FedRidgeError,
-    SingularSystemError,
-    StatisticsError,
-    users_level,
-)
+from ...errors import FedRidgeError, SingularSystemError, StatisticsError
 from ..model import RidgeModel
 from ..normal_equations import (
     Exact,
@@ -40,6 +34,7 @@ from .alpha_grid import (
     best_of,
     check_alphas,
     extended_grid,
+    warn_edge,
     weigh_losses,
 )
 from .leave_client_out import (
@@ -48,32 +43,6 @@ from .leave_client_out import (
     squared_errors,
     total_of,
 )
-
-
-class GridEdgeWarning(UserWarning):
-    """The best alpha is the smallest or largest of the grid.
-
-    A better one may lie outside. Also raised if the one-standard-error rule ends at the
-    largest. ``alphas="auto"`` extends the grid automatically, and warns only if that
-    does not help.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> import numpy as np
-    >>> from fedridge_flwr import GridEdgeWarning, SufficientStatistics, select_alpha
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 4))
-    >>> y = X[:, 0] + rng.normal(size=60)
-    >>> parts = [SufficientStatistics.from_data(X[k::6], y[k::6]) for k in range(6)]
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always", GridEdgeWarning)
-    ...     chosen = select_alpha(parts, [100.0, 1000.0])
-    >>> print(caught[0].message)
-    the best of 2 candidates is at the edge of the grid, 100 to 1e+03: extend it.
-    >>> select_alpha(parts, [0.1, 1.0, 10.0, 100.0]).alpha
-    1.0
-    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,21 +434,6 @@ def gcv_scores(total: Any, alphas: Array, **options: Unpack[FitOptions]) -> Arra
     residual = residual.mean(axis=1) / (total.total_weight / n)
     scores: Array = n * residual / (n - freedom) ** 2
     return scores
-
-
-def warn_edge(found: AlphaSelection, *, auto: bool = False) -> None:
-    """Warn that the grid should be longer, or, if it is ours, that this is its end."""
-    reached, remedy = "", "extend it"
-    if auto:
-        most = "much" if found.alpha == float(found.alphas[-1]) else "little"
-        reached = "automatic "
-        remedy = f"the data favour as {most} penalty as possible"
-    warnings.warn(
-        f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
-        f"{reached}grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: {remedy}.",
-        GridEdgeWarning,
-        stacklevel=users_level(),
-    )
 
 
 def _refitted(
