@@ -92,12 +92,13 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) 
             assert printed == code
 
 
-def test_the_first_app_is_exact(capsys: Any) -> None:
+def test_the_first_app_is_exact(capsys: Any, caplog: Any) -> None:
+    caplog.set_level("INFO", logger="flwr")
     reader = Reader(ROOT / FIRST_APP)
     for code in blocks(reader.page, "python"):
         reader.type(code)
     told = capsys.readouterr().out
-    assert f"clients     {CLIENTS} in, 0 out" in told
+    assert f"clients     {CLIENTS} in, 0 out" in caplog.text  # the report is logged
     X, y = load_diabetes(return_X_y=True)
     ridge = Ridge(alpha=1.0).fit(X, y)
     assert f"{ridge.intercept_:.4g}" in told
