@@ -86,21 +86,6 @@ def check_alphas(alphas: Any) -> Array:
     return grid
 
 
-def warn_edge(found: Any, *, auto: bool = False) -> None:
-    """Warn that the grid should be longer, or, if it is ours, that this is its end."""
-    reached, remedy = "", "extend it"
-    if auto:
-        most = "much" if found.alpha == float(found.alphas[-1]) else "little"
-        reached = "automatic "
-        remedy = f"the data favour as {most} penalty as possible"
-    warnings.warn(
-        f"the best of {counted(found.alphas.size, 'candidate')} is at the edge of the "
-        f"{reached}grid, {found.alphas[0]:.3g} to {found.alphas[-1]:.3g}: {remedy}.",
-        GridEdgeWarning,
-        stacklevel=users_level(),
-    )
-
-
 def auto_alphas(total: Exact, **options: Unpack[FitOptions]) -> Array:
     """Return a logarithmic grid over the spectrum of the Gram matrix.
 
