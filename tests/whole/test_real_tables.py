@@ -231,7 +231,8 @@ def test_the_command_names_the_schools_that_were_refused(
     printed = capsys.readouterr().out
     assert "OF 65 CLIENTS" in printed
     for school in ("48", "54"):  # two and eight pupils
-        assert re.search(rf"client {school}\b.*declined by site policy", printed)
+        told = rf"  clients .*\b{school}\b.*: declined by site policy"
+        assert re.search(told, printed)
 
 
 # ---- communities_crime: 46 states, 122 columns, '?' ----------------------------------
