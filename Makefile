@@ -54,6 +54,7 @@ setup: $(READY)
 $(READY): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; use make PYTHON=python3.11 ..."; exit 1; }
+	@echo "Installing into $(VENV): 1.7 GB, some minutes without a word ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(addprefix --constraint ,$(CONSTRAINTS)) \
 	  --editable '.[dev]'

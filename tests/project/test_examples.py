@@ -221,7 +221,7 @@ def test_after_is_the_pooled_ridge_in_one_round(
     np.testing.assert_allclose(model.intercept_, ridge.intercept_, rtol=1e-11)
     assert printed_error(after.output) == pytest.approx(best, rel=1e-11)
     assert model.summary() in after.output
-    assert "clients     5 in, 0 out" in after.output
+    assert "clients     5 in, 0 out" in str(after.strategy.report_)
 
 
 @pytest.mark.slow  # by `make soak`
