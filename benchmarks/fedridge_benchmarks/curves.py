@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "client_curve", "draw", "exponent", "row_curves"]
 
 Curve = dict[str, Any]
+_NAMES = {"fold": "check and add"}
 _COLOURS = {
     "from_data": "#009E73",
     "fold": "#0072B2",
@@ -100,7 +101,7 @@ def draw(curves: dict[str, Curve], file: Path) -> None:
                 marker="o",
                 color=_COLOURS[label],
                 ls="--" if label == "no-op" else "-",
-                label=f"{label}, exponent {power:.2f}",
+                label=f"{_NAMES.get(label, label)}, exponent {power:.2f}",
             )
         axis.set_xlabel(_PANELS[name][0])
         axis.set_ylabel(_PANELS[name][1])

@@ -264,10 +264,13 @@ def _polars_batches(lazy: Any, columns: list[str]) -> Iterator[Any]:
 
 
 def _dataset_batches(dataset: Any, columns: list[str]) -> Iterator[Any]:
+    import pyarrow as pa
     from pyarrow.dataset import ParquetFragmentScanOptions
 
     # By default it reads 16 batches of 4 files ahead, and whole row groups: gigabytes.
     limits: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
+    # Arrow's own pool keeps what it has freed, up to hundreds of megabytes.
+    limits["memory_pool"] = pa.system_memory_pool()
     if getattr(getattr(dataset, "format", None), "default_extname", "") == "parquet":
         limits["fragment_scan_options"] = ParquetFragmentScanOptions(
             pre_buffer=False, use_buffered_stream=True
