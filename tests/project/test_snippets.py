@@ -3,7 +3,8 @@
 Python blocks of a page run in order, in one namespace and an empty folder. A page may
 use what its reader has: `load_data`, `X`, `y`, and the `grid` that a ServerApp's main
 is given, which reaches five clients of the page's last `app`. A block of text right
-below a Python block is what it prints. What is written between marks is tested where
+below a Python block is what it prints. Commands are tried elsewhere (`COMMANDS`), but
+for one whose files a page reads. What is written between marks is tested where
 it is written from.
 """
 
@@ -29,9 +30,11 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import SitePolicy, TableOptions, ridge_client_app
+from fedridge_flwr.cli.main import app as fedridge
 
 CLIENTS = 5
 FIRST_APP = "docs/how-to/first-app.md"
+INFERENCE = "docs/how-to/inference.md"
 FEDERATION = ROOT / "deployment" / "README.md"
 ENGINES = ROOT / "docs" / "how-to" / "data-warehouse.md"
 """Runs on real engines, in tests/engines."""
@@ -71,6 +74,9 @@ class Reader:
         if isinstance(app, ServerApp):
             app(self.names["grid"], node_context(0, CLIENTS))
 
+    def run(self, command: str) -> None:
+        fedridge(shlex.split(command)[1:], standalone_mode=False)
+
     def _reach(self, app: ClientApp) -> None:
         self.names["grid"] = InProcessGrid.of_app(app, CLIENTS)
 
@@ -82,12 +88,15 @@ class Reader:
 )
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     matplotlib.use("agg")
     reader = Reader(page)
     for kind, code in FENCE.findall(by_hand(page)):
         if kind == "python":
             reader.type(code)
             printed = capsys.readouterr().out
+        elif kind == "console" and name_of(page) == INFERENCE:
+            reader.run(code)
         elif kind == "text":
             assert printed == code
 
