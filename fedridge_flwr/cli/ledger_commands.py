@@ -30,12 +30,16 @@ def show(ledger: LedgerFile) -> None:
     """Show who is in the ledger, since when, and the last changes."""
     with _open(ledger) as found:
         clients, history = found.clients(), found.history()
+        waiting = found.waiting()
     rows = sum(entry.n_rows for entry in clients.values())
     print(f"{counted(len(clients), 'client')}, {counted(rows, 'row')}")
     width = max(map(len, clients), default=0)
     for name, entry in clients.items():
         about = f"{counted(entry.n_rows, 'row')}, {counted(entry.sequence, 'upload')}"
         print(f"  {name:<{width}}  {entry.time}  {about}")
+    if waiting:
+        answers, names = counted(len(waiting), "answer"), ", ".join(waiting)
+        print(f"An interrupted run has {answers}, which the next run counts: {names}")
     print("Last changes:" if history else "No changes yet.")
     for change in history[-10:]:
         print(f"  {change.time}  {change.action:<7}  {change.client}  {change.after}")

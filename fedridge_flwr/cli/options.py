@@ -73,7 +73,7 @@ Table = Annotated[
     Path | None,
     typer.Option(
         help="TOML file that says how tables are read: columns, delimiter, decimal, "
-        "encoding, header, missing. By default table.toml beside them.",
+        "encoding, header, missing, missing_in. By default table.toml beside them.",
         rich_help_panel=_TABLE,
     ),
 ]

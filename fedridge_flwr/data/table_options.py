@@ -166,7 +166,10 @@ def _markers_in(missing_in: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
             'missing_in must be markers by column, as in {chol = ["0"]}, got '
             f"{type(missing_in).__name__}."
         )
-    return tuple((str(column).strip(), _markers(told)) for column, told in pairs)
+    found = tuple((str(column).strip(), _markers(told)) for column, told in pairs)
+    if len(dict(found)) < len(found):
+        raise DataError("missing_in has two entries for one column.")
+    return found
 
 
 def _check_delimiter(delimiter: Any) -> None:

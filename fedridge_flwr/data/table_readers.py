@@ -86,8 +86,10 @@ class TextReader:
         )
 
     def _clean(self, pa: Any, array: Any, column: int, first: int) -> Any:
-        if _may_have_space(array):  # markers without space were found on reading
-            array = self._missing.drop_text(pa, array)
+        missing = self._missing_in.get(column, self._missing)
+        # Markers of all columns without space were found on reading.
+        if missing is not self._missing or _may_have_space(array):
+            array = missing.drop_text(pa, array)
         if self.format.decimal == ",":
             wrong = pa.compute.match_substring_regex(array, _POINT).fill_null(False)
             if wrong.true_count:
@@ -102,9 +104,7 @@ class TextReader:
                     self.names,
                 )
             array = pa.compute.replace_substring_regex(array, _COMMA, r"\1.\2")
-        if column in self._missing_in:
-            array = self._missing_in[column].drop_all(pa, array)
-        return self._missing.drop_numbers(pa, array)
+        return missing.drop_numbers(pa, array)
 
     def place(self, row: int) -> str:
         """Return the line that a row begins in."""
@@ -203,13 +203,12 @@ class ParquetReader:
             raise TableFileError(
                 self.path.name, problem, [column], self.names
             ) from None
+        missing = self._missing_in.get(column, self._missing)
         if pa.types.is_string(array.type):
-            array = self._missing.drop_text(pa, array)
+            array = missing.drop_text(pa, array)
         elif pa.types.is_floating(array.type) and not _is_finite(pa, array):
             array = pa.compute.if_else(pa.compute.is_nan(array), None, array)
-        if column in self._missing_in:
-            array = self._missing_in[column].drop_all(pa, array)
-        return self._missing.drop_numbers(pa, array)
+        return missing.drop_numbers(pa, array)
 
     def place(self, row: int) -> str:
         """Return the number of a row."""
@@ -243,12 +242,6 @@ class _Missing:
         missing = pa.compute.is_in(array, pa.array(self.texts, pa.string()))
         return pa.compute.if_else(missing, None, array)
 
-    def drop_all(self, pa: Any, array: Any) -> Any:
-        """Return a clean column with null for every marker."""
-        if pa.types.is_string(array.type):
-            array = self.drop_text(pa, array)
-        return self.drop_numbers(pa, array)
-
     def drop_numbers(self, pa: Any, array: Any) -> Any:
         """Return a column with null for the markers that are numbers."""
         if not len(self._levels):
@@ -260,7 +253,7 @@ class _Missing:
 def _missing_in(
     path: Path, options: TableOptions, names: Sequence[str]
 ) -> dict[int, _Missing]:
-    """Return the markers of single columns, by their places."""
+    """Return all markers of columns that have some of their own, by their places."""
     found = {}
     for column, markers in dict(options.missing_in).items():
         if column not in names:
@@ -269,7 +262,7 @@ def _missing_in(
                 "the option missing_in names a column that the file does not have.",
                 local=f" It names {column!r}.",
             )
-        found[names.index(column)] = _Missing(markers)
+        found[names.index(column)] = _Missing([*options.missing, *markers])
     return found
 
 

@@ -198,7 +198,7 @@ class FitRun:
 
     def without(self, client: str, total: Any) -> None:
         """Go on without a client that has withdrawn: model and report of the others."""
-        if self.result is None:
+        if self.result is None or self._is_refused:
             return
         gathered = self.result.gathered
         gathered.answers.reject(client, "withdrawn: removed from the ledger")
@@ -208,6 +208,11 @@ class FitRun:
         except StopIteration as end:  # it asks nobody
             self.result, self.model = end.value, end.value.model
             self._write_report(end.value)
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether clients are missing in a model that must have all of them."""
+        return self.failed and self.result is not None and self.result.error is None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the rounds behind: a generator cannot be copied."""

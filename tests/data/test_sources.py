@@ -307,6 +307,7 @@ def test_two_sites_with_different_dialects_agree(tmp_path) -> None:
         ({"missing": {"chol": ["0"]}}, 'missing_in = { chol = \\["0"\\] }'),
         ({"missing_in": ["0"]}, "missing_in must be markers by column"),
         ({"missing_in": {"chol": "0"}}, "missing must be a list"),
+        ({"missing_in": {"chol": ["0"], " chol": ["9"]}}, "two entries for one column"),
         ({"sep": ";"}, "Options are: columns, delimiter, decimal, encoding"),
     ],
 )
@@ -346,6 +347,11 @@ def test_markers_of_single_columns(kind: str, tmp_path) -> None:
     (batch,) = TableFile(path, options).batches()
     assert batch.numbers("a").tolist() == [0.0, 1.5, 2.5]
     assert np.isnan(batch.numbers("b")).all()
+    if kind == "decimal commas":
+        options = TableOptions(missing_in={"b": ["1,5"]}, missing=["2,5"])
+        (batch,) = TableFile(path, options).batches()
+        assert np.isnan(batch.numbers("b")).tolist() == [False, True, False]
+        assert np.isnan(batch.numbers("a")).tolist() == [False, False, True]
     with pytest.raises(DataError, match="It names 'c'") as caught:
         TableFile(path, TableOptions(missing_in={"c": ["0"]}))
     assert "'c'" not in caught.value.anonymous()

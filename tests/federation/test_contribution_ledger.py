@@ -402,18 +402,62 @@ def test_a_lock_that_is_never_released_is_a_clear_error(path, monkeypatch) -> No
         assert len(other) == 0  # reading goes on
 
 
-def test_two_runs_and_a_removal_during_a_run_are_kept_apart(path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda other: other.open_run("statistics"),
+        lambda other: other.add("b", part_of(range(9))),
+        lambda other: other.replace("a", part_of(range(20))),
+        lambda other: other.update("a", part_of(range(9, 20)), 2),
+        lambda other: other.remove("a"),
+        lambda other: other.verify(),
+    ],
+    ids=["run", "add", "replace", "update", "remove", "verify"],
+)
+def test_runs_and_changes_during_a_run_are_kept_apart(path, change) -> None:
+    """The sum with which a run ends would not have them."""
     with Ledger(path) as ledger, Ledger(path) as other:
         ledger.add("a", part_of(range(9)))
         ledger.open_run("statistics")
         with pytest.raises(LedgerError, match="in use by another process"):
-            other.open_run("statistics")
-        with pytest.raises(LedgerError, match="in use by another process"):
-            other.remove("a")
+            change(other)
+        assert in_another_process(path, change) == 1
         ledger.close_run([])
     with Ledger(path) as other:
-        other.open_run("statistics")
-        other.remove("a")
+        change(other)
+
+
+def test_an_answer_to_an_interrupted_run_can_be_withdrawn(path) -> None:
+    secret = part_of(range(100, 150))
+    with Ledger(path) as ledger:
+        ledger.add("others", part_of(range(9)))
+        ledger.open_run("statistics")
+        ledger.receive("withdrawn", secret)
+    with Ledger(path) as ledger:
+        assert set(ledger.waiting()) == {"withdrawn"}
+        assert any_file_has(path, secret)
+        receipt = ledger.remove("withdrawn")
+        assert receipt.before == receipt.after
+        assert (receipt.action, receipt.erased) == ("remove", True)
+        assert not any_file_has(path, secret)
+        assert ledger.open_run("statistics") == {}
+        assert set(ledger.withdrawn()) == {"withdrawn"}
+        assert_total(ledger.total(), range(9))
+        with pytest.raises(LedgerError, match="not in the ledger"):
+            ledger.remove("withdrawn")
+
+
+def test_a_run_in_which_nothing_is_new_leaves_the_total_as_it_is(path) -> None:
+    with Ledger(path) as ledger:
+        ledger.open_run("statistics")
+        ledger.receive("a", part_of(range(9)), "first")
+        ledger.close_run(["a"], part_of(range(9)))
+        ledger.open_run("statistics")
+        ledger.receive("a", part_of(range(9)), "first")
+        assert ledger.close_run(["a"], part_of(range(9))) == []
+        ledger.add("b", part_of(range(9, 20)))
+        first, second = ledger.history()
+        assert first.after == second.before
 
 
 def test_a_run_that_asks_for_something_else_does_not_get_the_old_answers(path) -> None:

@@ -208,6 +208,19 @@ def test_randhie_over_ten_clients_with_exposure() -> None:
     assert np.allclose(predicted, glm.fittedvalues, rtol=1e-9)
 
 
+def test_weights_are_those_of_var_weights() -> None:
+    X, y = rows_of("binomial", 3)
+    weight = np.random.default_rng(3).integers(1, 4, len(y)).astype(float)
+    run = run_fit(split(4, X, y, weight), alpha=0.0, family="binomial")
+    glm = sm.GLM(
+        y, sm.add_constant(X), family=sm.families.Binomial(), var_weights=weight
+    ).fit(tol=1e-14)
+    found = run.model.inference()
+    assert np.allclose(found.se, glm.bse, rtol=1e-7)
+    assert found.df_residual == glm.df_resid
+    assert np.isclose(found.bic, glm.bic_llf, rtol=1e-9)
+
+
 def test_standard_errors_with_a_penalty_are_refused() -> None:
     run = run_fit(split(2, *rows_of("binomial", 1)), alpha=1.0, family="binomial")
     with pytest.raises(FedRidgeError, match="alpha=1"):

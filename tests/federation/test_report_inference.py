@@ -47,6 +47,15 @@ def test_predictions_and_tests_are_those_of_the_fit(
     assert wald_test(loaded, terms) == wald_test(fresh, terms)
 
 
+def test_of_many_odds_ratios_the_variances_are_kept(tmp_path: Path) -> None:
+    run = run_fit(sites(110, 500), alpha=0.0, family="binomial")
+    fresh, loaded = run.report.inference, saved(tmp_path, run.report).inference
+    np.testing.assert_array_equal(loaded.se, fresh.se)
+    np.testing.assert_array_equal(loaded.ratios(), fresh.ratios())
+    beside = ~np.eye(111, dtype=bool)
+    assert np.isnan(loaded.covariance[beside]).all()
+
+
 def test_without_the_covariance_there_is_an_error_and_no_nan(tmp_path: Path) -> None:
     d = 120
     found = saved(tmp_path, run_fit(sites(d), alpha=0.0).report).inference

@@ -327,6 +327,19 @@ def test_a_strict_run_stays_open_until_everybody_is_in(path) -> None:
     assert rest.asked() == ["clinic 2"]
 
 
+def test_a_removal_makes_no_model_of_a_strict_run_that_lacks_somebody(path) -> None:
+    fit(make(FedRidge, path, nodes=2), grid([0, 1]))
+    nodes = grid(range(3))
+    nodes.handlers[1002] = crash
+    strategy = make(FedRidge, path, nodes=3, strict=True)
+    with pytest.raises(IncompleteFitError):
+        fit(strategy, nodes)
+    strategy.remove("clinic 1")
+    assert not hasattr(strategy, "model_")
+    with Ledger(path) as ledger:
+        assert set(ledger.clients()) == {"clinic 0"}
+
+
 @pytest.mark.parametrize("answers_again", [True, False])
 def test_who_tells_its_name_itself_stays_in_an_open_run(path, answers_again) -> None:
     """Before it answers it has no name, so it is asked once more."""

@@ -65,6 +65,8 @@ class Ledger(LedgerRuns):
     a client that is in   `add` is an error; `replace` and `update` do not count
     the ledger            it twice
     two processes         one waits for the other, two minutes at most
+    a fit of another      changes are an error until it has ended
+    process
     full disk, crash      the change is not made; all before it are kept
     ====================  ========================================================
 
@@ -140,6 +142,11 @@ class Ledger(LedgerRuns):
         with self._file.reading():
             for client, entry in self._file.entries().items():
                 yield client, self._file.part(entry)
+
+    def waiting(self) -> dict[str, LedgerEntry]:
+        """Return answers to a run that was interrupted; the next run counts them."""
+        with self._file.reading():
+            return self._file.entries(IN_RUN)
 
     def history(self) -> list[Change]:
         """Return all changes: who, when, and the hash of the total before and after."""
@@ -245,15 +252,18 @@ class Ledger(LedgerRuns):
     def remove(self, client: str) -> Receipt:
         """Take a client out: the total is that of the others, at once.
 
+        If it has answered a run that was interrupted, that answer is erased as well.
+
         Returns
         -------
         Receipt
             The client, the time, the hash of the total before and after, and a bound on
             its error.
         """
-        with self._file.between_runs(), self._file.changing():
-            entry, before = self._known(client), self._file.total()
-            after = self._without(before, entry)
+        with self._file.changing():
+            known, before = self._file.entry(client), self._file.total()
+            entry = known or self._file.entry(client, IN_RUN) or self._known(client)
+            after = self._without(before, known)
             self._file.delete(client, IN_TOTAL)
             self._file.delete(client, IN_RUN)
             receipt = self._enter("remove", entry, before, after)

@@ -129,7 +129,7 @@ class LedgerRuns:
                     self._file.delete(client, IN_RUN)
                 else:
                     fresh.append((entry, old))
-            if total is not None:
+            if total is not None and fresh:
                 receipts = self._accept_all(fresh, total)
             else:
                 receipts = [self._accept(*each) for each in fresh]

@@ -110,7 +110,8 @@ class LedgerFile:
                     raise OSError("does not exist")
                 _create(self._real)
             self._database = _opened(self._real)
-        self._run: sqlite3.Connection | None = None
+        self._gate: sqlite3.Connection | None = None
+        self._in_run = False
         self._sound, self._synced = False, True
         self._total: Total | None = None
 
@@ -118,34 +119,46 @@ class LedgerFile:
         """Close the file; without other readers nothing is left beside it."""
         with self._explained():
             self._database.close()
-            if self._run is not None:
-                self._run.close()
+            if self._gate is not None:
+                self._gate.close()
 
     def lock_run(self) -> None:
         """Keep other runs away until this is closed; a crash lets them in again."""
-        if self._run is None:
-            self._run = self._locked()
+        if not self._in_run:
+            self._lock("BEGIN EXCLUSIVE")
+            self._in_run = True
 
     @contextlib.contextmanager
-    def between_runs(self) -> Iterator[None]:
-        """Refuse what must not happen in the middle of another process's run."""
-        lock = None if self._run is not None else self._locked()
+    def _between_runs(self) -> Iterator[None]:
+        """Refuse a change in the middle of somebody else's run.
+
+        The sum that the run ends with would not have it. Changes share this lock: they
+        wait for each other at the database.
+        """
+        if self._in_run:
+            yield
+            return
+        gate = self._lock("BEGIN", "SELECT 1 FROM sqlite_master")
         try:
             yield
         finally:
-            if lock is not None:
-                lock.close()
+            gate.execute("ROLLBACK")
 
-    def _locked(self) -> sqlite3.Connection:
-        path = self._real.with_name(f"{self._real.name}.run")
+    def _lock(self, *statements: str) -> sqlite3.Connection:
+        """Lock the empty database beside the ledger that keeps runs apart."""
         with self._explained():
-            lock = connect(path, "rwc", seconds=1.0)
+            if self._gate is None:
+                path = self._real.with_name(f"{self._real.name}.run")
+                _make_empty(path)
+                self._gate = connect(path, seconds=1.0)
             try:
-                lock.execute("BEGIN EXCLUSIVE")
+                for statement in statements:
+                    self._gate.execute(statement)
             except BaseException:
-                lock.close()
+                if self._gate.in_transaction:
+                    self._gate.execute("ROLLBACK")
                 raise
-        return lock
+            return self._gate
 
     @contextlib.contextmanager
     def changing(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
@@ -154,7 +167,7 @@ class LedgerFile:
         If it is not `synced`, it survives the end of this process, but perhaps no power
         failure before the next one that is.
         """
-        with self._explained():
+        with self._between_runs(), self._explained():
             if synced != self._synced:
                 level = "EXTRA" if synced else "NORMAL"
                 self._database.execute(f"PRAGMA synchronous = {level}")
@@ -381,6 +394,19 @@ def _create(path: Path) -> None:
             os.link(beside, path)
     if hasattr(os, "O_DIRECTORY"):  # elsewhere folders cannot be synced
         _sync(path.parent)
+
+
+def _make_empty(path: Path) -> None:
+    """Create an empty file that only its owner can read, unless there is one.
+
+    It is closed before it has this name: to close it would drop the locks of others.
+    """
+    if not path.exists():
+        handle, beside = tempfile.mkstemp(dir=path.parent)
+        os.close(handle)
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, path)
+        os.unlink(beside)
 
 
 def _sync(path: Path) -> None:

@@ -22,7 +22,7 @@ from .markup import Markup, facts, table, tag
 
 _UNSOLVED = (FedRidgeError, ArithmeticError, ValueError)
 _TARGETS, _TERMS = 3, 500
-_LARGE, _MOST_NUMBERS = ("means", "centred_covariance"), 10_000
+_LARGE, _MOST_TERMS = ("means", "centred_covariance"), 100
 _BY_TERM = ("coefficients", "se", "t", "p")
 _BY_TARGET = ("r2", "adjusted_r2", "sigma", "f", "f_p", "log_likelihood", "aic", "bic")
 _WHOLE = ("n_rows", "n_sites")
@@ -51,9 +51,10 @@ class StandardErrors:
         if self.inference is None:
             return {"not_known": self.not_known} if self.not_known else {}
         found = self.inference.to_dict()
-        covariance = getattr(self.inference, "centred_covariance", np.empty(0))
-        if covariance.size <= _MOST_NUMBERS:
+        if len(self.inference.terms) <= _MOST_TERMS:
             return found
+        if isinstance(self.inference, FamilyInference):
+            return found | {"covariance": _variances(found["covariance"])}
         return {name: each for name, each in found.items() if name not in _LARGE}
 
     @classmethod
@@ -115,6 +116,14 @@ def read_inference(content: Mapping[str, Any]) -> Inference:
     found["has_constant"] = bool(content.get("has_constant", found["fit_intercept"]))
     found |= {key: _number(content[key]) for key in _NUMBERS}
     return Inference(**{each.name: found[each.name] for each in fields(Inference)})
+
+
+def _variances(covariance: list[list[float]]) -> list[list[float | None]]:
+    """Return the diagonal of a covariance, and nothing beside it."""
+    return [
+        [each if j == k else None for k, each in enumerate(row)]
+        for j, row in enumerate(covariance)
+    ]
 
 
 def _number(value: Any, instead: float = math.nan) -> float:

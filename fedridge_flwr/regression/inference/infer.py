@@ -83,7 +83,9 @@ def infer(
     R², adjusted R² and F are uncentred, unless a combination of columns is constant, as
     all indicators of a category are: then they are those of the same model with an
     intercept. statsmodels does the same (R does not, and robust F of such columns is
-    NaN in statsmodels). For alpha > 0 the
+    NaN in statsmodels). A combination that varies by less than about 1e-7 of its size,
+    as shares rounded to eight decimals do, is constant here, and not in statsmodels.
+    For alpha > 0 the
     covariance is the usual one of ridge regression, ``sigma² A^-1 G A^-1`` with
     ``A = G + alpha P`` and ``sigma² = RSS / (n - trace(A^-1 G))``. It describes how the
     *biased* estimate varies: intervals are not centred at the true coefficients, and

@@ -26,7 +26,8 @@ class FamilyInference:
     """Wald tests of maximum likelihood: ``z = coef / se``, ``se² = diag(H⁻¹)``.
 
     H is the negative second derivative of the log-likelihood, as in ``GLM`` of
-    statsmodels. A weight counts as so many equal rows. Returned by
+    statsmodels. A weight counts as so many equal rows, but degrees of freedom and BIC
+    count rows, as with ``var_weights`` there and in R. Returned by
     `FamilyModel.inference`, and the strategies' ``inference_``; the intercept comes
     first, if there is one.
 
