@@ -4,8 +4,8 @@ A switch is a call or a return from one of our files to another. Three clients o
 columns take part in a fit in one round, on a grid in this process; counted is the whole
 fit with one of the contributions, less the other two.
 
-    python tools/trace_fit.py            # message API
-    python tools/trace_fit.py --legacy   # ServerAppComponents and NumPyClient
+    PYTHONPATH=tests/support python tools/trace_fit.py    # message API
+    ... --legacy                                          # and the older one
 """
 
 from __future__ import annotations

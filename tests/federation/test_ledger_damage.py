@@ -40,6 +40,7 @@ def good(tmp_path_factory) -> tuple[Path, States]:
                 source = folder / kind / f"{NAME}{suffix}"
                 shutil.copy(source, folder / "files" / source.name)
         ledger.close()
+    (folder / "closed" / f"{NAME}.run").unlink()  # empty; it keeps runs apart
     shutil.rmtree(folder / "crashed")
     (folder / "files").rename(folder / "crashed")
     assert (folder / "crashed" / f"{NAME}-wal").stat().st_size > 1000
@@ -123,6 +124,19 @@ def run_cases(cases: range, good: tuple[Path, States], folder: Path) -> dict[str
         seen[told] = seen.get(told, 0) + 1
         shutil.rmtree(folder / str(case))
     return seen
+
+
+def test_a_damaged_lock_is_told_from_a_damaged_ledger(good, tmp_path) -> None:
+    shutil.copytree(good[0] / "closed", tmp_path / "here")
+    lock = tmp_path / "here" / f"{NAME}.run"
+    lock.write_bytes(b"no database " * 400)
+    with Ledger(tmp_path / "here" / NAME) as ledger:
+        with pytest.raises(LedgerError, match=r"\.run beside it is damaged"):
+            ledger.remove(CLIENTS[0])
+        assert content_of(ledger) in good[1]
+    lock.unlink()
+    with Ledger(tmp_path / "here" / NAME) as ledger:
+        ledger.remove(CLIENTS[0])
 
 
 def test_some_spoiled_ledgers(good, tmp_path) -> None:

@@ -88,6 +88,7 @@ def test_tables_of_any_spelling_are_the_pooled_fit(Strategy: type) -> None:
     strategy = run(Strategy(alpha=1.0, formula=FORMULA, strict=True), frames)
     assert_is_pooled(strategy.model_, frames)
     assert strategy.report_.n_rows == sum(len(frame) - 3 for frame in frames)
+    assert strategy.statistics_.target_names == ("y",)
 
 
 def test_the_wrong_answer_of_dummies_by_hand_does_not_happen() -> None:

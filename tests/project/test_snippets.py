@@ -258,10 +258,13 @@ def test_every_policy_in_the_documents_is_one(tmp_path: Path) -> None:
     policy = SitePolicy.load(tmp_path / "policy.toml")
     assert policy.require_secure_sums
     assert policy.roster == tmp_path / "roster.pem"
-    (signed,) = blocks(ROOT / OFFICER, "toml")
-    (tmp_path / "policy.toml").write_text(signed, encoding="utf-8")
+    exact, private = blocks(ROOT / OFFICER, "toml")
+    (tmp_path / "policy.toml").write_text(exact, encoding="utf-8")
     policy = SitePolicy.load(tmp_path / "policy.toml")
     assert (policy.min_rows, policy.min_row_difference) == (11, 11)
+    (tmp_path / "policy.toml").write_text(private, encoding="utf-8")
+    policy = SitePolicy.load(tmp_path / "policy.toml")
+    assert (policy.require_privacy, policy.max_epsilon) == (True, 1.0)
     (families,) = blocks(ROOT / FAMILIES, "toml")
     (tmp_path / "policy.toml").write_text(families, encoding="utf-8")
     assert "families" in SitePolicy.load(tmp_path / "policy.toml").requests

@@ -299,9 +299,13 @@ def gather(settings: FitSettings, request: Request) -> Generator[Round, None, Ga
                 found.answers.failures[client] += STILL_IN_MAP
     if found.total is None or len(found.answers.participants) < settings.min_clients:
         raise too_few(found.answers, settings)
-    names = settings.feature_names if found.coding is None else found.coding.names
-    if names is not None and found.total.form in EXACT_FORMS:
-        found.total = found.total.with_feature_names(names)
+    if found.total.form in EXACT_FORMS:
+        if found.coding is not None:
+            schema, names = found.total.schema, found.names or Columns()
+            known = replace(schema, features=names.features, targets=names.targets)
+            found.total = replace(found.total, schema=schema.with_names_of(known))
+        elif settings.feature_names is not None:
+            found.total = found.total.with_feature_names(settings.feature_names)
     return found
 
 

@@ -146,17 +146,22 @@ class LedgerFile:
 
     def _lock(self, *statements: str) -> sqlite3.Connection:
         """Lock the empty database beside the ledger that keeps runs apart."""
+        path = self._real.with_name(f"{self._real.name}.run")
         with self._explained():
-            if self._gate is None:
-                path = self._real.with_name(f"{self._real.name}.run")
-                _make_empty(path)
-                self._gate = connect(path, seconds=1.0)
             try:
+                if self._gate is None:
+                    _make_empty(path)
+                    self._gate = connect(path, seconds=1.0)
                 for statement in statements:
                     self._gate.execute(statement)
-            except BaseException:
-                if self._gate.in_transaction:
+            except BaseException as error:
+                if self._gate is not None and self._gate.in_transaction:
                     self._gate.execute("ROLLBACK")
+                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+                    raise OSError(
+                        f"cannot be changed: {path.name} beside it is damaged. Delete "
+                        f"{path.name}"
+                    ) from error
                 raise
             return self._gate
 
