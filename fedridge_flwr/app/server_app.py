@@ -74,7 +74,10 @@ def _facts(settings: AppSettings, n_clients: int, rows: ClientRows) -> str:
             f"{comparison.LOCAL_EPOCHS} local steps of size 1/L, FedProx mu "
             f"{comparison.PROXIMAL_MU:g}."
         )
-    parts.append("Times are taken after a warm-up round that starts Ray.")
+    parts.append(
+        "Distance to pooled: of the coefficients, relative to the length of the pooled "
+        "ones. Times are taken after a warm-up round that starts Ray."
+    )
     found = versions(("flwr", "fedridge-flwr", "numpy", "scipy", "scikit-learn"))
     parts.append(", ".join(f"{name} {number}" for name, number in found.items()) + ".")
     return "\n".join(parts)

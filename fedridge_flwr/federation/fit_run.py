@@ -1,5 +1,6 @@
 """`FitRun`: one fit as an adapter drives it, round by round, to model and report."""
 
+import logging
 import math
 import secrets
 import time
@@ -25,6 +26,8 @@ from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
 from .scope import STRICT, scope_text, with_reasons
 from .settings import FitSettings
+
+log = logging.getLogger("flwr")
 
 # What a report tells of the settings; names of columns are in the model.
 _TOLD = (
@@ -247,7 +250,9 @@ class FitRun:
         if result is None or result.model is None:
             return
         if settings.save_model is not None:
-            result.model.save(Path(settings.save_model).absolute())
+            path = Path(settings.save_model).absolute()
+            result.model.save(path)
+            log.info("The model is in %s", path)
         if settings.on_model is not None:
             settings.on_model(result.model)
 

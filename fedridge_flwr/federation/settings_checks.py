@@ -245,15 +245,15 @@ def check_private_settings(settings: FitSettings) -> None:
     if settings.cv == "gcv":
         raise PrivacyError(
             'cv="gcv" needs the exact sum of squared residuals, which is not sent with '
-            'privacy. Give alphas alone (cv="noise"): alpha is then chosen from the '
-            "noisy statistics, at no cost in privacy."
+            "privacy. Give alphas without cv: alpha is then chosen from the noisy "
+            "statistics, at no cost in privacy."
         )
     if settings.cv not in (None, "noise"):
         raise PrivacyError(
             f'cv="{settings.cv}" is not available with privacy: losses of clients are '
             "a further release about the same rows, and exact statistics of single "
-            'clients are not sent. Give alphas alone (cv="noise"): alpha is then '
-            "chosen from the noisy statistics, at no cost in privacy."
+            "clients are not sent. Give alphas without cv: alpha is then chosen "
+            "from the noisy statistics, at no cost in privacy."
         )
     if settings.standard_errors != "classical":
         raise PrivacyError(

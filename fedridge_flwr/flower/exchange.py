@@ -100,14 +100,15 @@ def wait_for_nodes(
             raise NotEnoughClientsError(
                 f"{number} of {minimum or at_least} SuperNode(s) connected within "
                 f"{timeout:g} s. Start more, wait longer (timeout), or ask for fewer "
-                "(min_available_nodes)."
+                "(min_available_nodes; also min_train_nodes and the min_clients of "
+                "SecureSum, if they are larger)."
             )
         if now - told >= _PROGRESS_EVERY:
             told = now
             log.info(
                 "Waiting for nodes to connect: %d connected (minimum: %s).",
                 number,
-                "stable number" if minimum is None else minimum,
+                f"{at_least}, and a stable number" if minimum is None else minimum,
             )
         sleep(min(_NODES_POLL, max(timeout - (now - began), 0.001)))
 
@@ -300,6 +301,9 @@ def read_replies(
 def sample(nodes: Sequence[_Node], fraction: float, minimum: int) -> list[_Node]:
     """Return a random part of the nodes, in their order, and at least `minimum`."""
     number = min(len(nodes), max(minimum, round(fraction * len(nodes))))
+    if number < len(nodes):
+        told = "Asking %d of %d connected clients, chosen at random (fraction %g)."
+        log.warning(told, number, len(nodes), fraction)
     chosen = random.SystemRandom().sample(range(len(nodes)), number)
     return [nodes[k] for k in sorted(chosen)]
 

@@ -16,25 +16,32 @@ _SAME |= {other: name for name, other in _SAME.items()}
 _SAME |= dict.fromkeys(("lambda_", "lam", "reg", "l2", "penalty"), "alpha")
 _IN_THE_MODEL = ("min_train_nodes", "min_fit_clients")
 _MINIMUM = ": the fewest clients in the model, not the fewest to sample"
-_REMOVE = dict.fromkeys(
-    (
-        "train_metrics_aggr_fn",
-        "evaluate_metrics_aggr_fn",
-        "fit_metrics_aggregation_fn",
-        "evaluate_metrics_aggregation_fn",
-    ),
-    "remove it: report_ has what clients measured",
-) | dict.fromkeys(
-    (
-        "weighted_by_key",
-        "arrayrecord_key",
-        "configrecord_key",
-        "accept_failures",
-        "inplace",
-        "initial_parameters",
-        "initial_arrays",
-    ),
-    "remove it",
+_REMOVE = (
+    dict.fromkeys(
+        (
+            "train_metrics_aggr_fn",
+            "evaluate_metrics_aggr_fn",
+            "fit_metrics_aggregation_fn",
+            "evaluate_metrics_aggregation_fn",
+        ),
+        "remove it: report_ has what clients measured",
+    )
+    | dict.fromkeys(
+        (
+            "weighted_by_key",
+            "arrayrecord_key",
+            "configrecord_key",
+            "accept_failures",
+            "inplace",
+            "initial_parameters",
+            "initial_arrays",
+        ),
+        "remove it",
+    )
+    | dict.fromkeys(
+        ("learning_rate", "lr", "eta", "local_epochs", "batch_size", "proximal_mu"),
+        "remove it: nothing is trained",
+    )
 )
 _ELSEWHERE = {
     "num_rounds": "remove it: the fit decides on its rounds",

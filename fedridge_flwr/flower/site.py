@@ -1,11 +1,13 @@
 """`Site`: answers messages of both APIs by `respond`, errors as reasons."""
 
+import hashlib
 import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import CodeType
 from typing import Any, TypeAlias
 
 from flwr.app import ConfigRecord, Context, Message
@@ -80,6 +82,11 @@ LoadNewData: TypeAlias = Callable[[Context, Any], tuple[Any, Any]]
 
 log = logging.getLogger("flwr")
 _OK = Status(Code.OK, "Success")
+_OTHER_APP = (
+    "load_data has other code here than in the app: another app with a module of this "
+    "name is imported. Stop the local SuperLink, which imports from the folder it was "
+    "started in, or start flwr run from an empty folder."
+)
 _HARMLESS = PolicyError | PrivacyError | ProtocolError | ColumnNamesError
 
 
@@ -182,6 +189,11 @@ class AppSite:
     secure_policy: SecurePolicy | None
     reuse_data: bool
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    code: str = ""
+
+    def __post_init__(self) -> None:
+        """Remember the code of `load_data`, which is pickled by its name."""
+        object.__setattr__(self, "code", code_hash(self.load_data))
 
     def train(self, message: Message, context: Context) -> Message:
         """Answer a request for statistics, or a query."""
@@ -204,6 +216,8 @@ class AppSite:
         )
 
     def _load(self, context: Context, request: Request, fit: object) -> Any:
+        if self.code != code_hash(self.load_data):
+            raise ProtocolError(_OTHER_APP)
         evaluating = request.task in EVALUATION_TASKS
         own = self.load_eval_data if evaluating else self.load_data
 
@@ -333,6 +347,28 @@ def name_field(
     if "partition-id" in told:
         return {NAME_KEY: f"partition {told['partition-id']}"}
     return {}
+
+
+def code_hash(function: object) -> str:
+    """Return a hash of what a function does; "" if it has no code of Python's.
+
+    Examples
+    --------
+    >>> code_hash(lambda x: x + 1) == code_hash(lambda x: x + 2), code_hash(len)
+    (False, '')
+    """
+
+    def told(each: Any) -> str:
+        if isinstance(each, CodeType):
+            consts = [told(const) for const in each.co_consts]
+            return repr((each.co_code, each.co_names, consts))
+        # The order in a set is another in every process.
+        return repr(sorted(map(repr, each)) if isinstance(each, frozenset) else each)
+
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return ""
+    return hashlib.sha256(told(code).encode()).hexdigest()
 
 
 def _decoded(parameters: Parameters) -> list[NDArray[Any]]:

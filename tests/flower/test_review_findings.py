@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import threading
+import types
 from typing import Any
 
 import numpy as np
@@ -181,3 +183,34 @@ def test_an_answer_that_fails_while_it_is_added_names_its_client() -> None:
     answers.take("a", lambda: 1.0)
     assert answers.failures == {"a": "unreadable answer (MemoryError)"}
     assert answers.participants == answers.repeated == []
+
+
+def test_load_data_of_another_app_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local SuperLink imports from the folder of the app that it was started for."""
+    name, apps = "an_app_of_this_name", []
+    for y in ("1.0", "1000.0"):
+        module: Any = types.ModuleType(name)
+        exec(
+            f"def load_data(_): return [[1.0], [2.0], [4.0]], [0.0, {y}, 2.0]",
+            vars(module),
+        )
+        module.app = ridge_client_app(module.load_data)
+        monkeypatch.setitem(sys.modules, name, module)
+        apps.append(module)
+    travelling = pickle.dumps(apps[1].app)
+    grid = InProcessGrid.of_app(pickle.loads(travelling), 2)
+    FedRidge(min_available_nodes=2).start(grid)
+    monkeypatch.setitem(sys.modules, name, apps[0])  # the worker has the other app
+    grid = InProcessGrid.of_app(pickle.loads(travelling), 2)
+    with pytest.raises(NotEnoughClientsError, match="Stop the local SuperLink"):
+        FedRidge(min_available_nodes=2).start(grid)
+
+
+def test_a_fraction_of_the_clients_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    app = ridge_client_app(lambda _: (np.eye(3), np.arange(3.0)))
+    strategy = FedRidge(fraction_train=0.5, min_available_nodes=4)
+    strategy.start(InProcessGrid.of_app(app, 4))
+    assert len(strategy.report_.participants) == 2
+    assert "Asking 2 of 4 connected clients, chosen at random (fraction 0.5)" in (
+        caplog.text
+    )

@@ -34,7 +34,7 @@ _FIRST, _MOST = 25, 500
 _FIRST_SITES = 15
 _TARGETS = 3
 _NOT_KNOWN = "not known"
-_ALARMING = ("NOT USABLE", "WEAK")
+_ALARMING = ("NOT USABLE", "NOT RELIABLE", "WEAK")
 
 
 def report_page(

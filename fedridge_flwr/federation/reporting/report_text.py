@@ -41,8 +41,8 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
         rows.append(
             (
                 "same bytes",
-                f"{report.fedavg_rounds:.1f} rounds of FedAvg "
-                f"(paper: {report.fedavg_rounds_paper:.1f})",
+                f"would pay for {report.fedavg_rounds:.1f} rounds of FedAvg (by the "
+                f"paper's count {report.fedavg_rounds_paper:.1f})",
             )
         )
     if report.wire_error is not None:
