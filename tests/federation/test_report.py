@@ -180,7 +180,7 @@ def test_the_report_prints_the_quantities_of_the_paper():
         f"lambda_min {found.coverage:.4g}",
         f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})",
         f"bound {found.shrinkage_bound:.3g}",
-        "rounds of FedAvg (paper: 3.8)",
+        "rounds of FedAvg (by the paper's count 3.8)",
     ):
         assert words in shown
     assert "vacuous" not in shown
