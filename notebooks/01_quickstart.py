@@ -186,7 +186,8 @@ _ = (APP / "pyproject.toml").write_text(PYPROJECT)
 # does the same and stops everything that it started.
 #
 # FedAvg gets the same objective (alpha divided by the number of all rows) and a step of
-# 1/L. This step is safe, but in practice nobody knows it beforehand.
+# 1/L, where L is the largest curvature of that objective at any hospital. This step is
+# safe, but in practice nobody knows it beforehand.
 
 
 # %%

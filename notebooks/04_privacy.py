@@ -150,9 +150,9 @@ for epsilon in (0.1, 0.5, 1.0, 3.0, 10.0):
 #
 # ## Bounds come first, and from public knowledge
 #
-# The noise must be as large as the largest change that one row can cause. So every
-# client shortens feature rows longer than `x_norm_bound` to that length, and clips
-# targets to ± `y_bound`. Both must be given:
+# The noise must be large enough to hide the largest change that one row can cause. So
+# every client shortens feature rows longer than `x_norm_bound` to that length, and
+# clips targets to ± `y_bound`. Both must be given:
 
 # %%
 try:
@@ -226,8 +226,8 @@ for epsilon in (0.1, 1.0, 10.0):
 
 # %% [markdown]
 # So with 4 features ε = 1 should work and ε = 0.1 should not. With 80 features there
-# are too few patients at any of these ε, and far too few at 1: with the rows needed,
-# noise takes about a tenth of what could be explained.
+# are too few patients at any of these ε, and far too few at 1. (With the numbers of
+# rows shown, noise takes about a tenth of what could be explained.)
 #
 # ## What a clinic decides for itself
 #
@@ -380,9 +380,11 @@ for (name, without, with_noise), scale in zip(pairs, HALF_RANGE, strict=True):
     print(f"{name:<16}{without / scale:>8.2f}{with_noise / scale:>9.2f}")
 
 # %% [markdown]
-# Interpret single effects with care: there are no confidence intervals, because they
-# would have to include the noise. There is no seed either, because reproducible noise
-# protects nothing. If you run the notebook again, the private numbers change.
+# Interpret single effects with care: this fit has no confidence intervals. They have to
+# include the noise, and need [a share of the
+# budget](../docs/explanation/privacy.md#intervals). There is no seed either, because
+# reproducible noise protects nothing. If you run the notebook again, the private
+# numbers change.
 #
 # ## Error against epsilon
 #
@@ -551,8 +553,8 @@ except PrivacyError as error:
 # Algorithm 2 of the paper adds noise to the Gram matrix G and to the moments h as if
 # only one of them were sent, by a formula that holds up to ε = 1. Both are sent, and
 # one row changes both. The package does not offer that algorithm; only the experiments
-# do (`make experiments`). But it computes the exact ε of Gaussian noise of any size.
-# The paper's noise is therefore ours at a different ε than the claimed one.
+# do (`make experiments`). But the package computes the exact ε of Gaussian noise of any
+# size. The paper's noise is therefore ours at a different ε than the claimed one.
 
 # %%
 UNIT = {"x_norm_bound": 1.0, "y_bound": 1.0}

@@ -84,8 +84,8 @@ class SitePolicy:
         together if there is a `state`. Without `max_epsilon` no private request is
         answered: with a large epsilon there is hardly any noise. ``trust="server"``,
         for which the site would send sums without noise, is declined in any case, and
-        ``trust="secagg"`` without a `roster`: of sites that a server invents, it knows
-        the noise.
+        ``trust="secagg"`` without a `roster`, because a server knows the noise of the
+        sites that it invents.
     require_secure_sums : bool
         Take part in secure sums only, of which the server sees the total over sites.
     min_sites : int
