@@ -62,12 +62,12 @@ def pack(stats: Any) -> tuple[str, bytes]:
         told["grid"] = [grid.fraction_bits, grid.total_bits, grid.max_clients]
         told["exponents"] = grid.exponents
         told["weighted"] = weight != stats.count << 2 * grid.fraction_bits
-        numbers = stats.words.astype("<u8")
+        numbers = stats.words.astype("<u8", copy=False)
     elif stats.form == "full":
         told["rounding"] = stats.rounding
         moments = stats.moments
         parts = [[moments.weight], moments.mean, moments.mean_low, moments.triangle]
-        numbers = np.concatenate(parts).astype("<f8")
+        numbers = np.concatenate(parts).astype("<f8", copy=False)
     else:
         raise StatisticsError(
             f"{stats.form} statistics cannot be kept one by one: only moments and "

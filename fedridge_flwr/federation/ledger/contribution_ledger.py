@@ -264,8 +264,8 @@ class Ledger(LedgerRuns):
             known, before = self._file.entry(client), self._file.total()
             entry = known or self._file.entry(client, IN_RUN) or self._known(client)
             after = self._without(before, known)
-            self._file.delete(client, IN_TOTAL)
-            self._file.delete(client, IN_RUN)
+            self._file.delete([client], IN_TOTAL)
+            self._file.delete([client], IN_RUN)
             receipt = self._enter("remove", entry, before, after)
         return self._erase(receipt)
 

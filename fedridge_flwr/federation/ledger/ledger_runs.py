@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..._text import counted
 from ...errors import LedgerError
 from ...statistics.packing import Removable
-from .ledger_storage import IN_RUN, Change, LedgerEntry, LedgerFile, now
+from .ledger_storage import IN_RUN, IN_TOTAL, Change, LedgerEntry, LedgerFile, now
 from .ledger_total import Total, xor
 
 _LONGEST_NAME = 200
@@ -61,8 +61,7 @@ class LedgerRuns:
         with self._file.changing() as database:
             open_one = database.execute("SELECT asks FROM run WHERE id = 1").fetchone()
             if open_one != (asks,):
-                for client in self._file.entries(IN_RUN):
-                    self._file.delete(client, IN_RUN)
+                self._file.delete(self._file.entries(IN_RUN), IN_RUN)
                 database.execute(
                     "INSERT OR REPLACE INTO run VALUES (1, ?, ?)", (now(), asks)
                 )
@@ -79,10 +78,13 @@ class LedgerRuns:
     def receive_all(self, answers: Mapping[str, tuple[Removable, str]]) -> None:
         """Keep several answers, each with its id of upload, in one transaction."""
         with self._file.changing(synced=False):
-            for client, (stats, upload) in answers.items():
-                old = self._file.entry(check_name(client))
-                number = 1 if old is None else old.sequence + 1
-                self._file.write(client, number, stats, IN_RUN, upload)
+            known = self._file.entries_of(map(check_name, answers), IN_TOTAL)
+            last = {client: entry.sequence for client, entry in known.items()}
+            told = (
+                (client, last.get(client, 0) + 1, stats, upload)
+                for client, (stats, upload) in answers.items()
+            )
+            self._file.write_all(told, IN_RUN)
 
     def with_new_rows(self, client: str, delta: Removable, since: str) -> Removable:
         """Return what the ledger has of a client, and its rows since that upload.
@@ -119,16 +121,17 @@ class LedgerRuns:
             The sum of all that is in the ledger then, if somebody has added it up; all
             columns must be in the order of the ledger's.
         """
-        wanted, fresh = set(accepted), []
+        wanted, fresh, dropped = set(accepted), [], []
         with self._file.changing() as database:
             arrived, known = self._file.entries(IN_RUN), self._file.entries()
             for client, entry in arrived.items():
                 old = known.get(client)
                 same = old is not None and old.upload == entry.upload != ""
                 if client not in wanted or same:  # there may be nothing new
-                    self._file.delete(client, IN_RUN)
+                    dropped.append(client)
                 else:
                     fresh.append((entry, old))
+            self._file.delete(dropped, IN_RUN)
             if total is not None and fresh:
                 receipts = self._accept_all(fresh, total)
             else:

@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ _SCHEMA = """
 
 _WRITE_TOTAL = "INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?,?,?)"
 _ENTRY = "SELECT * FROM entries"
+_AT_ONCE = 64  # statements with many values are slower, many statements as well
 
 
 class LedgerEntry(NamedTuple):
@@ -251,6 +253,14 @@ class LedgerFile:
         ).fetchone()
         return None if found is None else self._checked(found)
 
+    def entries_of(self, clients: Iterable[str], run: int) -> dict[str, LedgerEntry]:
+        """Return the entries of those clients that have one."""
+        found: list[tuple[Any, ...]] = []
+        for some in _chunks(list(clients)):
+            which = f"{_ENTRY} WHERE run = ? AND client IN ({_marks(len(some))})"
+            found += self._database.execute(which, [run, *some])
+        return {row[0]: self._checked(row) for row in found}
+
     def _checked(self, row: tuple[Any, ...]) -> LedgerEntry:
         if row[-1] != _checksum(*row[:-1]):
             raise self.error(f"{_DAMAGED} (the entry of {row[0]!r})")
@@ -271,25 +281,43 @@ class LedgerFile:
         self, client: str, sequence: int, stats: Removable, run: int, upload: str = ""
     ) -> LedgerEntry:
         """Enter a contribution in place of the one that is there."""
-        self.delete(client, run)
-        about, numbers = pack(stats)
-        part: Any = self._database.execute(
-            "INSERT INTO parts (about, numbers) VALUES (?, ?)", (about, numbers)
-        ).lastrowid
-        told = (client, run, sequence, now(), stats.count, upload, part)
-        content = _checksum(about, numbers)
-        entry = LedgerEntry(*told, content, _checksum(*told, content))
-        self._database.execute("INSERT INTO entries VALUES (?,?,?,?,?,?,?,?,?)", entry)
+        (entry,) = self.write_all([(client, sequence, stats, upload)], run)
         return entry
+
+    def write_all(
+        self, answers: Iterable[tuple[str, int, Removable, str]], run: int
+    ) -> list[LedgerEntry]:
+        """Do the same with several, each with its sequence and upload."""
+        answers, when = list(answers), now()
+        self.delete([client for client, *_ in answers], run)
+        last = "SELECT coalesce(max(id), 0) FROM parts"
+        (free,) = self._database.execute(last).fetchone()
+        entries: list[LedgerEntry] = []
+        for client, sequence, stats, upload in answers:
+            free += 1
+            about, numbers = pack(stats)
+            self._insert("parts", [(free, about, numbers)])
+            told = (client, run, sequence, when, stats.count, upload, free)
+            content = _checksum(about, numbers)
+            entries.append(LedgerEntry(*told, content, _checksum(*told, content)))
+        self._insert("entries", entries)
+        return entries
+
+    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        for some in _chunks(rows):
+            places = ",".join([f"({_marks(len(some[0]))})"] * len(some))
+            self._database.execute(
+                f"INSERT INTO {table} VALUES {places}",  # noqa: S608 - names of ours
+                list(chain.from_iterable(some)),
+            )
 
     def accept(
         self, fresh: Sequence[tuple[LedgerEntry, LedgerEntry | None]]
     ) -> list[LedgerEntry]:
         """Let entries of the open run take the place of those in the total."""
         accepted = []
-        for entry, old in fresh:
-            if old is not None:
-                self.delete(old.client, IN_TOTAL)
+        self.delete([old.client for _, old in fresh if old is not None], IN_TOTAL)
+        for entry, _ in fresh:
             row = entry._replace(run=IN_TOTAL)
             accepted.append(row._replace(checksum=_checksum(*row[:-1])))
         self._database.executemany(
@@ -298,22 +326,22 @@ class LedgerFile:
         )
         return accepted
 
-    def delete(self, client: str, run: int) -> None:
-        """Delete the entry of a client and its numbers, if there is one."""
-        old = self.entry(client, run)
-        if old is not None:
-            self._database.execute("DELETE FROM parts WHERE id = ?", [old.part])
-            self._database.execute(
-                "DELETE FROM entries WHERE client = ? AND run = ?", [client, run]
-            )
+    def delete(self, clients: Iterable[str], run: int) -> None:
+        """Delete the entries of clients and their numbers, where there are any."""
+        old = self.entries_of(clients, run).values()
+        self._database.executemany(
+            "DELETE FROM parts WHERE id = ?", [(each.part,) for each in old]
+        )
+        self._database.executemany(
+            "DELETE FROM entries WHERE client = ? AND run = ?",
+            [(each.client, run) for each in old],
+        )
 
     def write_changes(self, changes: Iterable[Change]) -> None:
         """Add lines to the history."""
-        self._database.executemany(
-            "INSERT INTO changes (time, action, client, sequence, before, after, "
-            "checksum) VALUES (?,?,?,?,?,?,?)",
-            [(*change, _checksum(*change)) for change in changes],
-        )
+        # SQLite chooses an id where it is NULL.
+        rows = [(None, *change, _checksum(*change)) for change in changes]
+        self._insert("changes", rows)
 
     def changes(self) -> list[Change]:
         """Return the history, after a look at every checksum."""
@@ -352,7 +380,7 @@ def _opened(path: Path, *, is_new: bool = False) -> sqlite3.Connection:
     database = connect(path)
     try:
         if is_new:
-            database.execute("PRAGMA page_size = 16384")  # numbers are long
+            database.execute("PRAGMA page_size = 32768")  # numbers are long
             database.execute("PRAGMA synchronous = OFF")  # all of it at the end
         else:
             _check_header(database)
@@ -445,6 +473,14 @@ def _reason(error: sqlite3.OperationalError) -> str:
     if kind in (None, sqlite3.SQLITE_ERROR):  # no such table, no text
         return _DAMAGED
     return f"cannot be read or written ({name})"
+
+
+def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (rows[k : k + _AT_ONCE] for k in range(0, len(rows), _AT_ONCE))
+
+
+def _marks(number: int) -> str:
+    return ",".join("?" * number)
 
 
 def _checksum(*values: Any) -> bytes:
