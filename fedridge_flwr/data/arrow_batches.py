@@ -38,11 +38,15 @@ log = logging.getLogger("flwr")
 
 
 class RowBatch(NamedTuple):
-    """Rows, how many rows of the data they stand for, and how many with weight."""
+    """Rows, how many rows of the data they stand for, and how many with weight.
+
+    Counts of equal rows are no weights.
+    """
 
     rows: Rows
     n_rows: int
     n_filled: int
+    has_weights: bool
 
 
 class ArrowBatches:
@@ -163,7 +167,8 @@ Leave such rows out in the query, or use nulls="drop".
             filled = count if weight is None else int(copies[weight > 0].sum())
             weight = copies if weight is None else weight * copies
         X, Y = _Columns(values[:d]), _Columns(values[d : d + t])
-        return RowBatch(Rows(X, Y, weight, n, self.schema), count, filled)
+        rows = Rows(X, Y, weight, n, self.schema)
+        return RowBatch(rows, count, filled, self._weight is not None)
 
     def _whole(self, counts: Array) -> Array:
         whole = np.isfinite(counts).all() and (counts >= 0).all()

@@ -87,7 +87,11 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
         if isinstance(self.categorical, str):
             raise must_be("categorical", "a list of columns", self.categorical)
         object.__setattr__(self, "categorical", tuple(map(str, self.categorical)))
-        levels = {str(c): tuple(map(str, v)) for c, v in dict(self.levels).items()}
+        given = dict(self.levels)
+        if text := [column for column, each in given.items() if isinstance(each, str)]:
+            expected = f"a list of levels for {text[0]!r}"
+            raise must_be("levels", expected, given[text[0]])
+        levels = {str(c): tuple(map(str, v)) for c, v in given.items()}
         for column, told in levels.items():
             if len(set(told)) < max(len(told), 1):
                 raise FedRidgeError(

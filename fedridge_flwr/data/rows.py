@@ -94,6 +94,11 @@ class Rows(HasSchema):
         return self.n_rows if weight is None else int(np.count_nonzero(weight))
 
     @property
+    def known_filled(self) -> int | None:
+        """The same, None without weights."""
+        return None if self.weight is None else self.n_filled
+
+    @property
     def n_entries(self) -> int:
         """Number of entries of [X Y], without the zeros of a sparse X."""
         entries = self.X.nnz if self.is_sparse else self.n_rows * self.n_features

@@ -1,11 +1,11 @@
 """`FitSettings`: what to solve, from how many clients, in which way."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._checks import check_alpha, check_choice, check_flag, check_whole
+from .._checks import as_number, check_alpha, check_choice, check_flag, check_whole
 from ..data.formula import TableFormula, as_formula
 from ..data.schema import Schema
 from ..errors import FedRidgeError
@@ -23,6 +23,7 @@ from .secure_sum.terms import SecureSum
 from .settings_checks import (
     check_class_settings,
     check_family_settings,
+    check_feature_names,
     check_form_settings,
     check_formula_settings,
     check_ledger_settings,
@@ -117,7 +118,7 @@ class FitSettings:
         object.__setattr__(self, "formula", formula)
         if formula is not None:
             check_formula_settings(self, formula)
-        if not isinstance(self.tol, float) or not _SMALLEST_TOL <= self.tol < 1.0:
+        if not _SMALLEST_TOL <= as_number(self.tol) < 1.0:
             raise FedRidgeError(
                 f"tol must be a number from {_SMALLEST_TOL:g} to below 1, got "
                 f"{self.tol!r}."
@@ -125,9 +126,11 @@ class FitSettings:
         check_choice("standard_errors", self.standard_errors, COVARIANCES)
         check_choice("screen", self.screen, SCREENS)
         check_choice("unnamed", self.unnamed, ("refuse", "accept"))
-        check_flag("strict", self.strict)
-        if isinstance(self.feature_names, str):
-            raise FedRidgeError("feature_names must be a sequence of names, not text.")
+        for flag in ("fit_intercept", "standardize", "one_standard_error", "strict"):
+            check_flag(flag, getattr(self, flag))
+        if self.feature_names is not None:
+            names = check_feature_names(self.feature_names)
+            object.__setattr__(self, "feature_names", names)
         if self.classes is not None or self.class_weight is not None:
             check_class_settings(self)
         if self.privacy is not None:
@@ -140,6 +143,8 @@ class FitSettings:
                     'use cv="server".'
                 )
         if self.alphas is not None and not is_auto(self.alphas):
+            if isinstance(self.alphas, Iterator):  # it can be read only once
+                object.__setattr__(self, "alphas", tuple(self.alphas))
             check_alphas(self.alphas)
         check_choice("family", self.family, FAMILY_NAMES)
         self._derive()

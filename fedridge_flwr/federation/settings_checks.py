@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._checks import must_be
 from ..data.coding import Coding
 from ..data.formula import TableFormula
 from ..errors import FedRidgeError, PrivacyError
@@ -14,6 +16,21 @@ from .secure_sum.terms import SecureSum
 
 if TYPE_CHECKING:
     from .settings import FitSettings
+
+
+def check_feature_names(names: object) -> tuple[str, ...]:
+    """Return names of columns; each of them is text, and no two are equal."""
+    known = tuple(names) if isinstance(names, Iterable) else ()
+    text = not isinstance(names, str) and all(isinstance(name, str) for name in known)
+    if not known or not text:
+        raise must_be("feature_names", "a sequence of names", names)
+    twice = [name for name in dict.fromkeys(known) if known.count(name) > 1]
+    if twice:
+        raise FedRidgeError(
+            f"feature_names has {twice[0]!r} more than once: give every column a name "
+            "of its own."
+        )
+    return known
 
 
 def check_class_settings(settings: FitSettings) -> None:

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from .._checks import check_whole
+from .._checks import as_number, check_whole
 from ..data.formula import TableFormula
 from ..errors import FedRidgeError
 from ..features import FeatureMap
@@ -318,7 +318,7 @@ class FedRidge(StrategyBase, Strategy):
                 "num_rounds and initial_arrays are ignored.",
                 self._describe_rounds(),
             )
-        if not isinstance(timeout, int | float) or not timeout > 0:
+        if not as_number(timeout) > 0:
             raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
         self._timeout = timeout
         self.summary()

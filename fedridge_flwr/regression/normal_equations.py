@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyr
 
+from .._checks import check_flag
 from .._types import Array
 from ..errors import StatisticsError, column_labels
 from ..linalg.packed import leading_half, mean_rounding, times
@@ -228,6 +229,8 @@ def normal_equations(
     stats: Statistics, *, fit_intercept: bool = True, standardize: bool = False
 ) -> NormalEquations:
     """Return the normal equations of ridge regression for these statistics."""
+    check_flag("fit_intercept", fit_intercept)
+    check_flag("standardize", standardize)
     if isinstance(stats, PlainStatistics):
         return _plain_equations(stats, fit_intercept, standardize)
     full = as_moments(stats)

@@ -27,7 +27,7 @@ from .integer_sums import (
     FixedGrid,
     integer_sums,
 )
-from .moments import RunningSum, check_mergeable
+from .moments import RunningSum, check_mergeable, filled_left, filled_together
 from .saving import SaveStatistics
 from .sufficient import SufficientStatistics
 from .validity import check_count
@@ -63,6 +63,8 @@ class FixedPointStatistics(HasSchema, SaveStatistics):
         `fraction_bits`, `total_bits` and `column_exponents`, which all clients share.
     n_clients : int
         How many contributions were merged.
+    n_filled : int, optional
+        As in `SufficientStatistics`.
 
     Notes
     -----
@@ -95,6 +97,7 @@ class FixedPointStatistics(HasSchema, SaveStatistics):
     schema: Schema
     grid: FixedGrid = DEFAULT_GRID
     n_clients: int = 1
+    n_filled: int | None = None
 
     form: ClassVar[str] = "fixed"
     rounding: ClassVar[float] = 0.0
@@ -161,7 +164,8 @@ unit of the column, or give it a larger public power of two in exponents.
         cls, rows: Rows, grid: FixedGrid = DEFAULT_GRID
     ) -> FixedPointStatistics:
         """Return the statistics of checked rows, perhaps behind a feature map."""
-        return cls(rows.n_rows, integer_sums(rows, grid), rows.schema, grid)
+        sums, filled = integer_sums(rows, grid), rows.known_filled
+        return cls(rows.n_rows, sums, rows.schema, grid, n_filled=filled)
 
     # ---- the law --------------------------------------------------------------
 
@@ -176,6 +180,7 @@ unit of the column, or give it a larger public power of two in exponents.
             words=limbs.add(self.words, other.words),
             schema=self.schema.with_names_of(other.schema),
             n_clients=self.n_clients + other.n_clients,
+            n_filled=filled_together(self, other),
         )
         if total._has_negative_squares():
             raise StatisticsError(
@@ -201,6 +206,7 @@ unit of the column, or give it a larger public power of two in exponents.
             count=self.count - other.count,
             words=limbs.subtract(self.words, other.words),
             n_clients=max(self.n_clients - other.n_clients, 0),
+            n_filled=filled_left(self, other),
         )
         empty = rest.count == 0 and rest.words.any()
         if rest.count < 0 or empty or rest._has_negative_squares():
@@ -371,6 +377,7 @@ rows, 3.
             schema=self.schema,
             n_clients=self.n_clients,
             means_low=low,
+            n_filled=self.n_filled,
         )
 
     # ---- internals ------------------------------------------------------------

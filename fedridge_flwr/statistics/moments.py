@@ -311,6 +311,22 @@ def check_mergeable(ours: Schema, theirs: Schema) -> None:
         )
 
 
+def filled_together(one: Any, other: Any) -> int | None:
+    """Return how many rows of both have weight; None where neither had weights."""
+    if one.n_filled is None and other.n_filled is None:
+        return None
+    each = (s.count if s.n_filled is None else s.n_filled for s in (one, other))
+    filled: int = sum(each)
+    return filled
+
+
+def filled_left(whole: Any, part: Any) -> int | None:
+    """Return how many rows with weight are left without those of a part."""
+    filled: int | None = whole.n_filled
+    gone: int = part.count if part.n_filled is None else part.n_filled
+    return None if filled is None else max(filled - gone, 0)
+
+
 class RunningTotal:
     """The sum of `SufficientStatistics`, added up in place.
 
@@ -331,6 +347,7 @@ class RunningTotal:
         self._own = False  # the triangle is that of somebody else, not to be changed
         self._waiting: list[SufficientStatistics] = []
         self._schema, self.count = first.schema, first.count
+        self.n_filled = first.n_filled
         self._n_clients = first.n_clients
         self._rounding = first.rounding if first.total_weight else 0.0
 
@@ -339,6 +356,7 @@ class RunningTotal:
         if part.schema is not self._schema:
             check_mergeable(self._schema, part.schema)
             self._schema = self._schema.with_names_of(part.schema)
+        self.n_filled = filled_together(self, part)
         self.count += part.count
         self._n_clients += part.n_clients
         if part.rounding and part.total_weight:
@@ -372,6 +390,7 @@ class RunningTotal:
             schema=self._schema,
             n_clients=self._n_clients,
             rounding=self._rounding,
+            n_filled=self.n_filled,
         )
 
 

@@ -73,6 +73,7 @@ def pack(stats: Any) -> tuple[str, bytes]:
             f"{stats.form} statistics cannot be kept one by one: only moments and "
             "fixed-point statistics can be taken away from a total again."
         )
+    told["n_filled"] = stats.n_filled
     return json.dumps(told, sort_keys=True), numbers.tobytes()
 
 
@@ -97,12 +98,15 @@ def unpack(text: str, numbers: bytes) -> Removable:
         )
         count = check_whole("count", told["count"], 0, _LARGEST_COUNT)
         n_clients = check_whole("n_clients", told["n_clients"], 0, _LARGEST_COUNT)
+        filled = told.get("n_filled")  # not in the first files
+        if filled is not None:
+            filled = check_whole("n_filled", filled, 0, count)
         found: Any = _READERS[told["form"]](told, numbers, schema, count)
     except StatisticsError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise StatisticsError("statistics that were not written here.") from error
-    whole: Removable = replace(found, n_clients=n_clients)
+    whole: Removable = replace(found, n_clients=n_clients, n_filled=filled)
     return whole
 
 

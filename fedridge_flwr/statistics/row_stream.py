@@ -63,7 +63,9 @@ class RowStream:
         total, filled = None, 0
         for batch in self._batches:
             rows = map_rows(batch.rows.arranged(columns), feature_map)
-            part = replace(SufficientStatistics.from_rows(rows), count=batch.n_rows)
+            found = SufficientStatistics.from_rows(rows)
+            known = batch.n_filled if batch.has_weights else None
+            part = replace(found, count=batch.n_rows, n_filled=known)
             filled += batch.n_filled
             if total is None:
                 total = part.start_total()
@@ -112,4 +114,4 @@ def _checked(batch: Any) -> RowBatch:
             f"{type(batch).__name__}."
         )
     rows = check_rows(*batch)
-    return RowBatch(rows, rows.n_rows, rows.n_filled)
+    return RowBatch(rows, rows.n_rows, rows.n_filled, rows.weight is not None)

@@ -22,6 +22,7 @@ from .moments import (
     MomentViews,
     RunningTotal,
     check_mergeable,
+    filled_left,
     moments_of,
     remove,
 )
@@ -74,6 +75,9 @@ class SufficientStatistics(MomentViews, SaveStatistics):
         How far each correlation may be off: 6e-8 where some of the rows came as
         float32, 1.2e-7 where they came as a factor in float32 (clients with fewer rows
         than features), otherwise 0.
+    n_filled : int, optional
+        How many rows have a weight above zero; None where they had no weights, or where
+        that is not known, as of statistics that were sent.
 
     Notes
     -----
@@ -115,6 +119,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
     n_clients: int = 1
     means_low: Array | None = None
     rounding: float = 0.0
+    n_filled: int | None = None
 
     form: ClassVar[str] = "full"
 
@@ -178,7 +183,8 @@ class SufficientStatistics(MomentViews, SaveStatistics):
             total = moments_of(rows)
         if not (np.isfinite(total.triangle).all() and np.isfinite(total.mean).all()):
             rows.refuse_bad_values()
-        return cls.of_moments(total, count=rows.n_rows, schema=rows.schema)
+        fields = {"count": rows.n_rows, "n_filled": rows.known_filled}
+        return cls.of_moments(total, schema=rows.schema, **fields)
 
     @classmethod
     def of_moments(cls, moments: Moments, **fields: Any) -> SufficientStatistics:
@@ -329,6 +335,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
             schema=self.schema,
             n_clients=max(self.n_clients - other.n_clients, 0),
             rounding=max(self.rounding, other.rounding),
+            n_filled=filled_left(self, other),
         )
 
     def start_total(self) -> RunningTotal:

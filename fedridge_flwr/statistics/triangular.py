@@ -21,7 +21,7 @@ from ..linalg.orthogonal import triangular_factor
 from ..linalg.packed import upper_triangle
 from ..linalg.pivoted import check_height, packed_factor, trapezoid_places
 from .dense_rows import centred, dense_rows
-from .moments import RunningSum, check_mergeable, two_sum
+from .moments import RunningSum, check_mergeable, filled_together, two_sum
 from .sufficient import SufficientStatistics
 from .trapezoid import check_width
 from .validity import check_count, check_diagonal, check_weight
@@ -68,6 +68,8 @@ class TriangularStatistics(HasSchema):
         How many contributions were merged.
     means_low : ndarray of shape (d + t,), optional
         What rounding cut off the means.
+    n_filled : int, optional
+        As in `SufficientStatistics`.
 
     Notes
     -----
@@ -95,6 +97,7 @@ class TriangularStatistics(HasSchema):
     schema: Schema
     n_clients: int = 1
     means_low: Array | None = None
+    n_filled: int | None = None
 
     form: ClassVar[str] = "triangular"
     rounding: ClassVar[float] = 0.0
@@ -150,7 +153,7 @@ class TriangularStatistics(HasSchema):
                     rows.refuse_bad_values()
                 factor = triangular_factor(factor, max(len(factor) - 1, 0))
                 total += cls(count, own, mean, factor, rows.schema, 0, low)
-        return replace(total, n_clients=1)
+        return replace(total, n_clients=1, n_filled=rows.known_filled)
 
     # ---- the law --------------------------------------------------------------
 
@@ -164,6 +167,7 @@ class TriangularStatistics(HasSchema):
             count=self.count + other.count,
             schema=self.schema.with_names_of(other.schema),
             n_clients=self.n_clients + other.n_clients,
+            n_filled=filled_together(self, other),
         )
         if other.total_weight == 0.0:
             return merged
@@ -243,6 +247,7 @@ class TriangularStatistics(HasSchema):
             schema=self.schema,
             n_clients=self.n_clients,
             means_low=self.means_low,
+            n_filled=self.n_filled,
         )
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedridge_flwr import (
     Ledger,
     LedgerError,
     PolicyError,
+    PolynomialMap,
     ProtocolError,
     SitePolicy,
     SufficientStatistics,
@@ -296,6 +298,25 @@ def test_one_new_row_is_the_row_and_is_not_sent(site, ledger):
     # Nor by a server that has forgotten, or says so, and subtracts.
     with pytest.raises(DataError, match="fewer rows than its min_rows=2"):
         site.answer(AskStatistics(uploads=frozenset()))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"statistics": "triangular"},
+        {"statistics": "fixed"},
+        {"wire_dtype": "float32"},
+        {"feature_map": PolynomialMap(2)},
+    ],
+)
+def test_another_form_does_not_let_one_new_row_out(site, ledger, other):
+    site.guards = Guards(min_rows=5)
+    site.n_rows = 20
+    deliver(ledger, "a", site.answer(ask(ledger)))
+    site.n_rows = 21
+    for request in (ask(ledger), replace(ask(ledger), **other)):
+        with pytest.raises(DataError, match="fewer rows than its min_rows=5"):
+            site.answer(request)
 
 
 def test_an_answer_that_was_lost_and_one_row_more_is_not_sent(site, ledger):

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from fakes import InProcessGrid, fit
 from generators import relative_error
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
+    DataError,
     DifferentialPrivacy,
     FeatureMap,
     FedRidge,
@@ -22,12 +24,16 @@ from fedridge_flwr import (
     LegacyFedRidge,
     NotEnoughClientsError,
     PlainStatistics,
+    PolicyError,
     SecureSum,
     SitePolicy,
     SufficientStatistics,
     TriangularStatistics,
     ridge_client_app,
 )
+from fedridge_flwr.federation.answering.respond import Guards, respond
+from fedridge_flwr.federation.requests import AskStatistics
+from fedridge_flwr.statistics.packing import pack, unpack
 
 K, NAMES = 4, ["a", "b", "c"]
 strategies = pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
@@ -222,6 +228,65 @@ def test_a_site_policy_declines_what_it_cannot_check(
     strategy = FedRidge(min_available_nodes=1, strict=False)
     with pytest.raises(Exception, match="declined by site policy"):
         fit(strategy, InProcessGrid.of_app(app, 1))
+
+
+ONE_ROW = 20.0 * (np.arange(20) == 7)  # its weight is that of twenty rows
+
+
+def in_batches(X: Any, y: Any, weight: Any) -> SufficientStatistics:
+    halves = slice(None, 10), slice(10, None)
+    return SufficientStatistics.from_batches((X[h], y[h], weight[h]) for h in halves)
+
+
+def by_arrow(X: Any, y: Any, weight: Any) -> SufficientStatistics:
+    table = pa.Table.from_pandas(X.assign(y=y, w=weight), preserve_index=False)
+    return SufficientStatistics.from_arrow(table, "y", sample_weight="w")
+
+
+def saved(X: Any, y: Any, weight: Any) -> Any:
+    return unpack(*pack(SufficientStatistics.from_data(X, y, weight)))
+
+
+def added_and_removed(X: Any, y: Any, weight: Any) -> SufficientStatistics:
+    one, other = (SufficientStatistics.from_data(X, y, w) for w in (weight, None))
+    assert (one + other).n_filled == np.count_nonzero(weight) + 20
+    return one + other - other
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        SufficientStatistics.from_data,
+        FixedPointStatistics.from_data,
+        TriangularStatistics.from_data,
+        in_batches,
+        by_arrow,
+        saved,
+        added_and_removed,
+        lambda *rows: FixedPointStatistics.from_data(*rows).to_sufficient(),
+        lambda *rows: TriangularStatistics.from_data(*rows).to_sufficient(),
+    ],
+)
+def test_weights_of_mean_one_hide_no_row(make: Make) -> None:
+    X, y = rows_of(0)
+    stats = make(X, y, ONE_ROW)
+    assert stats.n_filled == 1
+    with pytest.raises(DataError, match="fewer rows than its min_rows=2"):
+        respond(AskStatistics(), lambda: stats, Guards())
+    even = make(X, y, np.full(20, 1.0))
+    assert respond(AskStatistics(), lambda: even, Guards()).count in (20, 40)
+    policy = SitePolicy(min_rows=5)
+    with pytest.raises(PolicyError, match="one may outweigh all others"):
+        respond(AskStatistics(), lambda: even, Guards(policies=(policy,)))
+
+
+def test_counts_of_equal_rows_are_no_weights() -> None:
+    X, y = rows_of(0)
+    table = pa.Table.from_pandas(X.assign(y=y, n=2), preserve_index=False)
+    stats = SufficientStatistics.from_arrow(table, "y", counts="n")
+    assert (stats.count, stats.n_filled) == (40, None)
+    guards = Guards(policies=(SitePolicy(min_rows=40),))
+    assert respond(AskStatistics(), lambda: stats, guards).count == 40
 
 
 def test_rows_remembered_between_uploads_are_needed(tmp_path: Any) -> None:

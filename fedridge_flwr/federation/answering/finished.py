@@ -115,7 +115,7 @@ def finished_answer(request: Any, stats: Any, guards: Guards) -> Answer:
     """
     for policy in guards.policies:
         decline(_reasons(policy, stats))
-    guards.check_number(stats.count)
+    guards.check_number(_filled(stats))
     stats = _arranged(stats, request.columns)
     if getattr(request, "statistics", "moments") == "triangular":
         found = encode_stats("triangular", stats)
@@ -143,15 +143,22 @@ def _arranged(stats: Any, wanted: Columns | None) -> Any:
 def _reasons(policy: SitePolicy, stats: Any) -> Iterator[str]:
     """Yield why a policy declines statistics; what needs rows to be checked does."""
     yield from policy.reasons_by_columns(stats)
-    yield from policy.reasons_by_size(stats.count, stats.n_features + stats.n_targets)
+    width = stats.n_features + stats.n_targets
+    yield from policy.reasons_by_size(_filled(stats), width)
     cannot = "cannot be checked on finished statistics (let load_data return the rows)"
     if policy.min_rows_per_level > 1:
         yield f"min_rows_per_level={policy.min_rows_per_level} {cannot}"
     if policy.min_row_difference > 1:
         yield f"min_row_difference={policy.min_row_difference} {cannot}"
     weight = stats.scale()[0]
-    if policy.min_rows > 1 and weight != stats.count:
+    if policy.min_rows > 1 and (stats.n_filled is not None or weight != stats.count):
         yield (
             f"min_rows={policy.min_rows} {cannot}: {counted(stats.count, 'row')} have "
             "weights, of which one may outweigh all others"
         )
+
+
+def _filled(stats: Any) -> int:
+    """Return how many rows have weight, as far as it is known."""
+    found: int = stats.count if stats.n_filled is None else stats.n_filled
+    return found
