@@ -75,8 +75,9 @@ class _PandasTable(Table):
         for j, dtype in enumerate(frame.dtypes):
             if not _is_numeric(dtype):
                 # Not `map`, which keeps the type of a category.
-                column = np.array([number(v) for v in frame.iloc[:, j]], dtype=float)
-                frame.isetitem(j, column)
+                column = frame.iloc[:, j]
+                found = _each(column, column.iloc.__getitem__, len(column), number)
+                frame.isetitem(j, np.array(found, dtype=float))
         return frame if self.ndim == 2 else frame.iloc[:, 0]
 
 
@@ -91,6 +92,8 @@ class _NarwhalsTable(Table):
     def rows(self, part: slice) -> Array:
         block = self.native[part]
         if any(dtype != nw.Float64 for dtype in block.schema.dtypes()):
+            if block.implementation.is_pyarrow():
+                return _float64_of_arrow(block.to_native())
             block = block.select(nw.all().cast(nw.Float64))
         return np.asarray(block.to_numpy(), dtype=np.float64)
 
@@ -101,7 +104,7 @@ class _NarwhalsTable(Table):
             if _is_number_type(column.dtype)
             else nw.new_series(
                 column.name,
-                [number(entry) for entry in column.to_list()],
+                _each(column.to_native(), column.__getitem__, len(column), number),
                 nw.Float64,
                 backend=frame.implementation,
             )
@@ -109,6 +112,48 @@ class _NarwhalsTable(Table):
         ]
         found = frame.with_columns(*columns)
         return (found if self.ndim == 2 else found[found.columns[0]]).to_native()
+
+
+def _each(
+    column: Any, at: Callable[[int], Any], length: int, number: Callable[[Any], float]
+) -> list[float]:
+    """Return the entries as numbers, NaN for those that their library cannot read.
+
+    One entry, such as a date beyond all years or text in another encoding, must not
+    decide about the whole column.
+    """
+
+    def found(place: int) -> float:
+        try:
+            return number(at(place))
+        except Exception:
+            return np.nan
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            return np.nan
+
+    try:
+        return [number(entry) for entry in column]
+    except Exception:
+        return [found(k) for k in range(length)]
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        return [found(k) for k in range(length)]
+
+
+def _is_panic(error: BaseException) -> bool:
+    # What Rust panics with in polars is no `Exception`.
+    return type(error).__name__ == "PanicException"
+
+
+def _float64_of_arrow(table: Any) -> Array:
+    """Return columns as float64; whole numbers above 2**53 are rounded, as by NumPy."""
+    import pyarrow as pa
+
+    cast = (column.cast(pa.float64(), safe=False) for column in table.columns)
+    return np.column_stack([column.to_numpy() for column in cast])
 
 
 def as_table(data: Any) -> Table | None:

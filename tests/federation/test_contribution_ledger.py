@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -35,6 +37,7 @@ from ledgers import (
 )
 
 from fedridge_flwr import (
+    FedRidgeError,
     Ledger,
     LedgerError,
     PlainStatistics,
@@ -43,7 +46,8 @@ from fedridge_flwr import (
     TriangularStatistics,
     _files,
 )
-from fedridge_flwr.federation.ledger import ledger_storage
+from fedridge_flwr.federation.ledger import ledger_database
+from fedridge_flwr.federation.ledger.ledger_storage import IN_RUN
 from fedridge_flwr.statistics.packing import pack
 
 ROWS = st.lists(st.integers(0, 399), min_size=2, max_size=30, unique=True)
@@ -314,6 +318,51 @@ def any_file_has(path: Path, stats: Any) -> bool:
     return any(piece in file for piece in pieces if any(piece) for file in files)
 
 
+def test_runs_leave_nothing_that_a_removal_does_not_erase(tmp_path) -> None:
+    """SQLite moves rows between pages, and leaves copies where they were."""
+    for seed in range(6):
+        rng, path = np.random.default_rng(seed), tmp_path / f"{seed}.ledger"
+        present: dict[str, Any] = {}
+        gone: list[Any] = []
+        for step in range(8):
+            some = rng.choice(
+                200, size=rng.choice([10, 63, 64, 65, 128]), replace=False
+            )
+            batch = {f"s{k}": numbers_of(1000 * step + int(k)) for k in some}
+            with Ledger(path) as ledger:
+                ledger.open_run("statistics")
+                ledger.receive_all({c: (part, "") for c, part in batch.items()})
+                ledger.close_run(list(batch))
+                gone += [present[client] for client in batch if client in present]
+                present |= batch
+                for client in rng.choice(sorted(present), size=3, replace=False):
+                    assert ledger.remove(str(client)).erased
+                    gone.append(present.pop(str(client)))
+        content = b"".join(p.read_bytes() for p in tmp_path.glob(f"{seed}.ledger*"))
+        assert not [part for part in gone if pack(part)[1][8:40] in content]
+        assert all(pack(part)[1][8:40] in content for part in present.values())
+
+
+def numbers_of(seed: int) -> SufficientStatistics:
+    rng = np.random.default_rng(seed)
+    return SufficientStatistics.from_data(rng.normal(size=(9, 3)), rng.normal(size=9))
+
+
+def test_where_nothing_can_be_written_anew_it_is_not_called_erased(
+    path, monkeypatch
+) -> None:
+    with Ledger(path) as ledger:
+        ledger.add("a", part_of(range(9)))
+        ledger.add("b", part_of(range(9, 20)))
+        with sqlite3.connect(path) as other:
+            monkeypatch.setattr(ledger._file, "forget", lambda: True)
+            ledger._file._database.execute("PRAGMA busy_timeout = 10")
+            other.execute("BEGIN IMMEDIATE")
+            assert not ledger._file.erase()
+        other.close()
+        assert ledger._file.erase()
+
+
 def test_a_reader_that_still_sees_it_is_told(path, monkeypatch) -> None:
     monkeypatch.setattr(_files, "_BUSY_SECONDS", 0.1)
     with Ledger(path) as ledger, Ledger(path) as reader:
@@ -354,7 +403,7 @@ def test_where_the_file_system_has_no_shared_memory_it_says_so(path, monkeypatch
         uri = f"{where.as_uri()}?mode={mode}&vfs=unix-dotfile"
         return sqlite3.connect(uri, uri=True, isolation_level=None)
 
-    monkeypatch.setattr(ledger_storage, "connect", without)
+    monkeypatch.setattr(ledger_database, "connect", without)
     with pytest.raises(LedgerError, match="put it on a local disk"):
         Ledger(path)
 
@@ -467,6 +516,133 @@ def test_a_run_that_asks_for_something_else_does_not_get_the_old_answers(path) -
         assert set(ledger.open_run("one")) == {"a"}
         assert ledger.open_run("two") == {}
         assert ledger.close_run(["a"]) == []
+
+
+@pytest.mark.parametrize("change", ["add", "replace", "update"])
+def test_a_later_change_is_not_overwritten_by_an_answer_that_waits(
+    path, change
+) -> None:
+    with Ledger(path) as ledger:
+        if change != "add":
+            ledger.add("a", part_of(range(9)))
+        ledger.open_run("statistics")
+        ledger.receive("a", part_of(range(20, 40)))
+        ledger.receive("b", part_of(range(40, 60)))
+    rows = list(range(60, 90))
+    with Ledger(path) as ledger:
+        if change == "update":
+            ledger.update("a", part_of(rows), 2)
+            rows += range(9)
+        else:
+            getattr(ledger, change)("a", part_of(rows))
+    with Ledger(path) as ledger:
+        assert set(ledger.open_run("statistics")) == {"b"}
+        ledger.close_run(["a", "b"])
+        assert_total(ledger.total(), [*rows, *range(40, 60)])
+
+
+def test_an_answer_of_before_the_last_upload_is_dropped(path) -> None:
+    with Ledger(path) as ledger:
+        ledger.open_run("statistics")
+        ledger.receive("a", part_of(range(20, 40)))
+        ledger._file._in_run = True
+        with ledger._file.changing():
+            ledger._put("replace", "a", part_of(range(9)), 5)
+            ledger._file.write("a", 5, part_of(range(20, 40)), IN_RUN)
+        ledger.close_run(["a"])
+        assert ledger.total().count == 9
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_new_ledger_does_not_begin_with_changes_of_a_deleted_one(
+    path, create
+) -> None:
+    def work(ledger: Ledger) -> None:
+        ledger.add("old", part_of(range(9)))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_another_process(path, work) == -signal.SIGKILL
+    path.unlink()
+    with pytest.raises(
+        LedgerError, match=r"is missing, but trial\.ledger-wal beside it"
+    ):
+        Ledger(path, create=create)
+    path.with_name("trial.ledger-wal").unlink()
+    with Ledger(path) as ledger:
+        assert not ledger.clients()
+
+
+def test_a_file_with_two_names_is_refused(path, monkeypatch) -> None:
+    monkeypatch.setattr(ledger_database, "_ATTEMPTS", 2)
+    Ledger(path).close()
+    os.link(path, path.with_name("other.ledger"))
+    with pytest.raises(LedgerError, match="has a hard link"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize("how", ["moved", "replaced", "deleted"])
+def test_what_is_no_longer_at_its_place_is_not_changed(path, how) -> None:
+    with Ledger(path) as ledger:
+        ledger.add("a", part_of(range(9)))
+        path.rename(path.with_name("moved.ledger"))
+        if how == "replaced":
+            path.write_bytes(path.with_name("moved.ledger").read_bytes())
+        with pytest.raises(LedgerError, match=r"moved or replaced|No such file"):
+            ledger.add("b", part_of(range(9, 20)))
+
+
+def test_names_that_look_the_same_are_one_client(path) -> None:
+    with Ledger(path) as ledger:
+        ledger.add("caf\u00e9", part_of(range(9)))
+        for name in ("cafe\u0301", "\ud800"):
+            assert name not in ledger
+            for change in (ledger.add, ledger.replace):
+                with pytest.raises(LedgerError, match="one printable line"):
+                    change(name, part_of(range(9)))
+            with pytest.raises(LedgerError, match="one printable line"):
+                ledger.remove(name)
+
+
+def test_a_sequence_has_room_for_the_next_one(path) -> None:
+    with Ledger(path) as ledger:
+        ledger.replace("a", part_of(range(9)), 2**62)
+        with pytest.raises(FedRidgeError, match="sequence must be a whole number"):
+            ledger.replace("a", part_of(range(9)), 2**63)
+        ledger.open_run("statistics")
+        ledger.receive("a", part_of(range(20)))
+        ledger.close_run(["a"])
+        assert ledger.total().count == 20
+
+
+def test_a_ledger_can_be_asked_while_it_is_read(path) -> None:
+    with Ledger(path) as ledger:
+        ledger.add("a", part_of(range(9)))
+        for client, part in ledger.contributions():
+            assert client in ledger
+            assert ledger.total().count == part.count
+            with pytest.raises(
+                LedgerError, match="is being read: change it after that"
+            ):
+                ledger.remove("a")
+        assert ledger.remove("a").taken
+
+
+def test_an_export_is_of_one_moment(path, tmp_path, monkeypatch) -> None:
+    with Ledger(path) as ledger, Ledger(path) as other:
+        ledger.add("a", part_of(range(9)))
+        save = SufficientStatistics.save
+
+        def change_meanwhile(self: Any, where: Any) -> None:
+            other.replace("a", part_of(range(100)))
+            save(self, where)
+
+        monkeypatch.setattr(SufficientStatistics, "save", change_meanwhile)
+        ledger.export(tmp_path / "files")
+    for name in ("000001.stats", "total.stats"):
+        assert SufficientStatistics.load(tmp_path / "files" / name).count == 9
+    told = json.loads((tmp_path / "files" / "ledger.json").read_text())
+    assert [each["n_rows"] for each in told["clients"]] == [9]
+    assert len(told["history"]) == 1
 
 
 def test_a_copy_of_the_file_is_a_ledger(path, tmp_path) -> None:

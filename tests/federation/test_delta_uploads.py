@@ -255,6 +255,19 @@ def test_a_client_with_fewer_rows_than_it_sent_sends_all(site, ledger):
     assert (sent.since, sent.statistics.count) == ("", 15)
 
 
+@pytest.mark.parametrize("kind", [float, lambda n: f"{n:05d}"])
+def test_positions_of_any_kind_tell_that_rows_are_gone(site, ledger, kind):
+    def load(since: Any) -> Any:
+        start = min(int(float(since or 0)), site.n_rows)
+        return (*site.rows(start, site.n_rows), None), kind(site.n_rows)
+
+    site.load, site.n_rows = load, 100
+    for n_rows in (100, 60, 80):
+        site.n_rows = n_rows
+        assert deliver(ledger, "a", site.answer(ask(ledger)))
+        assert ledger.total().count == n_rows
+
+
 def test_a_position_that_load_new_data_does_not_know_means_all_rows(site, ledger):
     deliver(ledger, "a", site.answer(ask(ledger)))
     site.n_rows = 25

@@ -411,12 +411,12 @@ def check_kills(folder: Path, moments: Iterable[int]) -> set[int]:
 
 
 def test_a_run_that_is_killed_loses_nothing_acknowledged(tmp_path) -> None:
-    assert check_kills(tmp_path, [0, 100, 190]) == {-signal.SIGKILL}
+    assert check_kills(tmp_path, [0, 100, 170]) == {-signal.SIGKILL}
 
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_at_fifty_moments(tmp_path) -> None:
-    moments = np.random.default_rng(0).choice(195, size=50, replace=False)
+    moments = np.random.default_rng(0).choice(186, size=50, replace=False)
     ended = [check_kills(tmp_path, [int(each)]) for each in moments]
     killed = sum(each == {-signal.SIGKILL} for each in ended)
     print(f"{killed} of {len(ended)} runs were killed before their end")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import pytest
 import wire
 from fakes import InProcessGrid, drive, node_context, set_task_identity
@@ -740,3 +741,37 @@ def test_a_retry_costs_nothing(tmp_path):
     releases = [_release(answer(app, private_request(), context)) for _ in range(3)]
     np.testing.assert_array_equal(releases[0], releases[2])
     assert ledger.spent("site").releases == 1
+
+
+_UNREADABLE = {
+    "a whole number above 2**53": pa.array([1, 2, 3, 2**53 + 1]),
+    "a date after all years": pa.array([1, 2, 3, 2**31 - 1], pa.int32()).cast("date32"),
+    "a time beyond datetime": pa.array([1, 2, 3, 2**62]).cast(pa.timestamp("s")),
+    "a nanosecond": pa.array([1, 2, 3, 1001]).cast(pa.duration("ns")),
+    "text that is not UTF-8": pa.Array.from_buffers(
+        pa.string(),
+        4,
+        [
+            None,
+            pa.py_buffer(np.arange(5, dtype="i4")),
+            pa.py_buffer(b"111\xff"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("entry", _UNREADABLE)
+@pytest.mark.parametrize("library", ["pyarrow", "pandas"])
+def test_an_entry_that_its_library_cannot_read_decides_nothing(entry, library):
+    """Its record is left out; whether there is a release does not depend on it."""
+    column = _UNREADABLE[entry]
+    told = []
+    for values in (column, column.take(pa.array([0, 1, 2, 0]))):
+        table = pa.table({"a": values, "b": [0.1] * 4, "c": [0.1] * 4})
+        if library == "pandas":
+            table = table.to_pandas(types_mapper=pandas.ArrowDtype)
+        app = ridge_client_app(lambda _, t=table: (t, [0.5, 1.0, 2.0, 3.0]))
+        content = answer(app, private_request())
+        shapes = {name: len(a.data) for name, a in content["arrays"].items()}
+        told.append((shapes, dict(content["config"])))
+    assert told[0] == told[1]

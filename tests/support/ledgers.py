@@ -62,7 +62,7 @@ def killed_at(path: Path, change: Callable[[Ledger], object], statement: int) ->
 
 def watch_statements(statement: int) -> None:
     """Kill this process, a forked one, before one of the SQL statements to come."""
-    connect, left = ledger_storage._opened, [statement]
+    connect, left = ledger_storage.opened, [statement]
 
     def count(_: str) -> None:
         left[0] -= 1
@@ -74,7 +74,7 @@ def watch_statements(statement: int) -> None:
         database.set_trace_callback(count)
         return database
 
-    ledger_storage._opened = watched
+    ledger_storage.opened = watched
 
 
 def _with_ledger(path: Path, change: Callable[[Ledger], object]) -> None:

@@ -140,7 +140,7 @@ def respond_since(
     if request.classes is not None:
         last = None  # of which classes there are, the new rows do not decide alone
     loaded_since = None if last is None else load(last.position)
-    if last is None or loaded_since is None or _goes_back(loaded_since[1], last):
+    if last is None or loaded_since is None or not _goes_on(loaded_since, last):
         last, loaded_since = None, load(None)
     if loaded_since is None:
         raise DataError("load_new_data(context, None) must return all rows.")
@@ -175,9 +175,19 @@ def _answer(answer: Any, upload: Upload, last: Upload | None) -> Answer:
     return found
 
 
+def _goes_on(loaded: Any, last: Upload) -> bool:
+    """Whether rows since a position fit it; otherwise some that were sent are gone."""
+    found, position = loaded
+    if _goes_back(position, last):
+        return False
+    return position == last.position or check_rows(*found[:3]).n_rows > 0
+
+
 def _goes_back(position: Any, last: Upload) -> bool:
     """Whether rows that were sent are no longer there, where positions are numbers."""
-    numbers = type(position) is type(last.position) is int
+    numbers = isinstance(position, int | float) and isinstance(
+        last.position, int | float
+    )
     return numbers and position < last.position
 
 

@@ -10,8 +10,10 @@ from typing import NamedTuple, Self
 from ..._checks import check_whole
 from ...errors import LedgerError
 from ...statistics.packing import Removable
-from .ledger_runs import LedgerRuns, Receipt, check_name
+from .ledger_runs import LedgerRuns, Receipt, check_name, is_name
 from .ledger_storage import IN_RUN, IN_TOTAL, Change, LedgerEntry, LedgerFile, now
+
+_LARGEST_SEQUENCE = 2**62
 
 
 class Verification(NamedTuple):
@@ -37,8 +39,9 @@ class Ledger(LedgerRuns):
     had the client; with moments it is so to rounding, and receipts have the bound.
 
     Every change is one transaction: after a crash it is there or not, and never in
-    part. What is removed is overwritten in the file and in SQLite's write-ahead log.
-    What the disk itself keeps of old blocks, and backups, are beyond it.
+    part. `remove` overwrites what is removed, and what was replaced before, in the file
+    and in SQLite's write-ahead log; it writes the file anew for that. What the disk
+    itself keeps of old blocks, and backups, are beyond it.
 
     Parameters
     ----------
@@ -170,7 +173,7 @@ class Ledger(LedgerRuns):
     def __contains__(self, client: object) -> bool:
         """Return whether a client is in the total."""
         with self._file.reading():
-            return isinstance(client, str) and self._file.entry(client) is not None
+            return is_name(client) and self._file.entry(str(client)) is not None
 
     # ---- changes --------------------------------------------------------------
 
@@ -185,7 +188,7 @@ class Ledger(LedgerRuns):
             The statistics of all its rows.
         """
         with self._file.changing():
-            if self._file.entry(client) is not None:
+            if self._file.entry(check_name(client)) is not None:
                 raise LedgerError(
                     f"{client!r} is in the ledger already: use replace, or update for "
                     "new rows."
@@ -208,13 +211,14 @@ class Ledger(LedgerRuns):
             not above the last is not taken: it is late, or came twice.
         """
         with self._file.changing():
-            old = self._file.entry(client)
+            old = self._file.entry(check_name(client))
             last = 0 if old is None else old.sequence
-            number = last + 1 if sequence is None else check_whole("sequence", sequence)
+            number = last + 1 if sequence is None else _check_sequence(sequence)
             if number <= last:
                 return self._not_taken("replace", client, last)
             receipt = self._put("replace", client, stats, number)
-        return self._erase(receipt)
+        self._file.forget()
+        return receipt
 
     def update(self, client: str, delta: Removable, sequence: int) -> Receipt:
         """Add the statistics of new rows to what the client has sent before.
@@ -235,14 +239,15 @@ class Ledger(LedgerRuns):
             If uploads between this and the last are missing: the client has to send
             all its rows, to `replace`.
         """
-        number = check_whole("sequence", sequence)
+        number = _check_sequence(sequence)
         with self._file.changing():
-            known = self._file.entry(client)
+            known = self._file.entry(check_name(client))
             if known is not None and number <= known.sequence:
                 return self._not_taken("update", client, known.sequence)
             if known is None or known.sequence != number - 1:
                 raise self._gap(client, known, f"its upload {number - 1}")
             old, whole = known, self._with_new_rows(known, delta)
+            self._file.delete([client], IN_RUN)  # an older answer, to a run that waits
             new = self._file.write(client, number, whole, IN_TOTAL)
             before = self._file.total()
             own = before.fitted(delta)
@@ -261,13 +266,13 @@ class Ledger(LedgerRuns):
             its error.
         """
         with self._file.changing():
-            known, before = self._file.entry(client), self._file.total()
+            known, before = self._file.entry(check_name(client)), self._file.total()
             entry = known or self._file.entry(client, IN_RUN) or self._known(client)
             after = self._without(before, known)
             self._file.delete([client], IN_TOTAL)
             self._file.delete([client], IN_RUN)
             receipt = self._enter("remove", entry, before, after)
-        return self._erase(receipt)
+        return receipt._replace(erased=self._file.erase())
 
     def verify(self) -> Verification:
         """Check every row, add all contributions up again, and compare.
@@ -315,7 +320,7 @@ class Ledger(LedgerRuns):
     # ---- internals ------------------------------------------------------------
 
     def _known(self, client: str) -> LedgerEntry:
-        entry = self._file.entry(client)
+        entry = self._file.entry(check_name(client))
         if entry is None:
             some = ", ".join(map(repr, list(self._file.entries())[:6]))
             found = f"has {some}" if some else "is empty"
@@ -329,6 +334,7 @@ class Ledger(LedgerRuns):
         old, before = self._file.entry(check_name(client)), self._file.total()
         rest = self._without(before, old)
         own = rest.fitted(stats)
+        self._file.delete([client], IN_RUN)  # an older answer, to a run that waits
         new = self._file.write(client, sequence, own, IN_TOTAL)
         return self._enter(action, new, before, rest.plus(own, new.checksum))
 
@@ -339,6 +345,6 @@ class Ledger(LedgerRuns):
             action, client, sequence, now(), same, same, total.bound, taken=False
         )
 
-    def _erase(self, receipt: Receipt) -> Receipt:
-        """Clear old numbers from the write-ahead log as well."""
-        return receipt._replace(erased=self._file.forget())
+
+def _check_sequence(sequence: object) -> int:
+    return check_whole("sequence", sequence, 1, _LARGEST_SEQUENCE)

@@ -19,17 +19,18 @@ def export_ledger(ledger: "Ledger", folder: Path) -> None:
             f"{folder} exists: export into a new folder, so that no file of another "
             "time is left in it."
         ) from None
-    told, known = [], ledger.clients()
-    for number, (client, stats) in enumerate(ledger.contributions(), start=1):
-        entry = known[client]
-        # A client's name is no safe name of a file.
-        name = f"{number:06d}.stats"
-        stats.save(folder / name)
-        about = {"client": client, "file": name, "n_rows": entry.n_rows}
-        told.append({**about, "uploads": entry.sequence, "time": entry.time})
-    if told:
-        ledger.total().save(folder / "total.stats")
-    history = [change._asdict() for change in ledger.history()]
+    told, file = [], ledger._file
+    with file.reading():  # all of it as it is at one moment
+        file.check_roster()
+        for number, entry in enumerate(file.entries().values(), start=1):
+            # A client's name is no safe name of a file.
+            name = f"{number:06d}.stats"
+            file.part(entry).save(folder / name)
+            about = {"client": entry.client, "file": name, "n_rows": entry.n_rows}
+            told.append({**about, "uploads": entry.sequence, "time": entry.time})
+        if told:
+            file.total().stats.save(folder / "total.stats")
+        history = [change._asdict() for change in file.changes()]
     content = {"clients": told, "history": history}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     (folder / "ledger.json").write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -22,7 +23,8 @@ class Receipt(NamedTuple):
     `before` and `after` are hashes of the total. Each co-moment of the total is within
     `bound` times the root of both variances of the sum of all contributions; 0 where
     sums are whole numbers. `taken` is False where nothing was changed, because the
-    upload was in already. `erased` says whether old numbers are gone from all files.
+    upload was in already. `erased` says, of a removal, whether the numbers are gone
+    from all files.
     """
 
     action: str
@@ -127,7 +129,9 @@ class LedgerRuns:
             for client, entry in arrived.items():
                 old = known.get(client)
                 same = old is not None and old.upload == entry.upload != ""
-                if client not in wanted or same:  # there may be nothing new
+                late = old is not None and old.sequence >= entry.sequence
+                # There may be nothing new, or something newer.
+                if client not in wanted or same or late:
                     dropped.append(client)
                 else:
                     fresh.append((entry, old))
@@ -216,14 +220,24 @@ class LedgerRuns:
 
 def check_name(client: object) -> str:
     """Return the name of a client, if it is one that a ledger takes."""
-    if (
-        not isinstance(client, str)
-        or client != client.strip()
-        or not client.isprintable()
-        or not 0 < len(client) <= _LONGEST_NAME
-    ):
+    if not is_name(client):
         raise LedgerError(
             "a client in the ledger has a name: one printable line of at most "
-            f"{_LONGEST_NAME} characters, the same in every run."
+            f"{_LONGEST_NAME} characters, the same in every run, with accents in one "
+            "character (Unicode's form NFC)."
         )
-    return client
+    return str(client)
+
+
+def is_name(client: object) -> bool:
+    """Whether a ledger takes this as the name of a client.
+
+    Two spellings that look the same would be two clients.
+    """
+    return (
+        isinstance(client, str)
+        and client == client.strip()
+        and client.isprintable()
+        and 0 < len(client) <= _LONGEST_NAME
+        and unicodedata.is_normalized("NFC", client)
+    )

@@ -20,7 +20,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
-import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import reduce
@@ -33,36 +33,17 @@ import numpy as np
 from ..._files import connect, real_path
 from ...errors import LedgerError, StatisticsError
 from ...statistics.packing import Removable, pack, unpack
+from .ledger_database import (
+    DAMAGED,
+    create_ledger,
+    make_empty,
+    opened,
+    place_of,
+    refuse_remains,
+)
 from .ledger_total import NO_CHECKSUM, Total, xor
 
 IN_TOTAL, IN_RUN = 0, 1
-_VERSION = 1
-_APPLICATION = 0x46526C67  # "FRlg"
-_DAMAGED = "is damaged: restore it from a copy"
-_SCHEMA = """
-    CREATE TABLE entries (
-        client TEXT NOT NULL, run INTEGER NOT NULL, sequence INTEGER NOT NULL,
-        time TEXT NOT NULL, n_rows INTEGER NOT NULL, upload TEXT NOT NULL,
-        part INTEGER NOT NULL, content BLOB NOT NULL, checksum BLOB NOT NULL,
-        PRIMARY KEY (client, run)
-    );
-    CREATE TABLE parts (
-        id INTEGER PRIMARY KEY, about TEXT NOT NULL, numbers BLOB NOT NULL
-    );
-    CREATE TABLE total (
-        id INTEGER PRIMARY KEY, n_clients INTEGER NOT NULL, about TEXT NOT NULL,
-        numbers BLOB NOT NULL, rounded BLOB NOT NULL, roster BLOB NOT NULL,
-        salt BLOB NOT NULL, checksum BLOB NOT NULL
-    );
-    CREATE TABLE changes (
-        id INTEGER PRIMARY KEY, time TEXT NOT NULL, action TEXT NOT NULL,
-        client TEXT NOT NULL, sequence INTEGER NOT NULL, before TEXT NOT NULL,
-        after TEXT NOT NULL, checksum BLOB NOT NULL
-    );
-    CREATE TABLE run (id INTEGER PRIMARY KEY, time TEXT NOT NULL, asks TEXT NOT NULL);
-"""
-
-
 _WRITE_TOTAL = "INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?,?,?)"
 _ENTRY = "SELECT * FROM entries"
 _AT_ONCE = 64  # statements with many values are slower, many statements as well
@@ -108,10 +89,13 @@ class LedgerFile:
         with self._explained():
             self._real = real_path(path)
             if not self._real.exists():
+                refuse_remains(self._real)
                 if not create:
                     raise OSError("does not exist")
-                _create(self._real)
-            self._database = _opened(self._real)
+                create_ledger(self._real, _first_total)
+            self._place = place_of(self._real)
+            self._database = opened(self._real)
+        self._alone = threading.RLock()
         self._gate: sqlite3.Connection | None = None
         self._in_run = False
         self._sound, self._synced = False, True
@@ -152,7 +136,7 @@ class LedgerFile:
         with self._explained():
             try:
                 if self._gate is None:
-                    _make_empty(path)
+                    make_empty(path)
                     self._gate = connect(path, seconds=1.0)
                 for statement in statements:
                     self._gate.execute(statement)
@@ -174,7 +158,9 @@ class LedgerFile:
         If it is not `synced`, it survives the end of this process, but perhaps no power
         failure before the next one that is.
         """
-        with self._between_runs(), self._explained():
+        with self._alone, self._between_runs(), self._explained():
+            if self._database.in_transaction:
+                raise OSError("is being read: change it after that")
             if synced != self._synced:
                 level = "EXTRA" if synced else "NORMAL"
                 self._database.execute(f"PRAGMA synchronous = {level}")
@@ -187,6 +173,8 @@ class LedgerFile:
                 yield self._database
                 if self._total is not None:
                     self._database.execute(_WRITE_TOTAL, _total_row(self._total))
+                if place_of(self._real) != self._place:
+                    raise OSError("has been moved or replaced: open it again")
                 self._database.execute("COMMIT")
             except BaseException:
                 if self._database.in_transaction:
@@ -198,7 +186,10 @@ class LedgerFile:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """See the file as it is now, whatever others write meanwhile."""
-        with self._explained():
+        with self._alone, self._explained():
+            if self._database.in_transaction:  # what is seen has begun already
+                yield self._database
+                return
             self._database.execute("BEGIN")
             try:
                 yield self._database
@@ -206,9 +197,23 @@ class LedgerFile:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
 
+    def erase(self) -> bool:
+        """Let nothing be left of what was deleted; False if that cannot be done now.
+
+        SQLite overwrites what is deleted, but perhaps not copies of it, from when rows
+        were moved to another page: all pages are written anew.
+        """
+        with self._alone:
+            with self._explained():
+                try:
+                    self._database.execute("VACUUM")
+                except sqlite3.OperationalError:  # others write, or the disk is full
+                    return False
+            return self.forget()
+
     def forget(self) -> bool:
         """Empty the write-ahead log; False if others still read what is in it."""
-        with self._explained():
+        with self._alone, self._explained():
             found = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return bool(found.fetchone()[0] == 0)
 
@@ -220,7 +225,7 @@ class LedgerFile:
             return self._total
         rows = self._database.execute("SELECT * FROM total").fetchall()
         if len(rows) != 1 or rows[0][-1] != _checksum(*rows[0][:-1]):
-            raise self.error(f"{_DAMAGED} (its total does not fit its checksum)")
+            raise self.error(f"{DAMAGED} (its total does not fit its checksum)")
         _, n_clients, about, numbers, rounded, roster, salt, _ = rows[0]
         stats = self._unpacked(about, numbers, "the total") if about else None
         return Total(n_clients, stats, np.frombuffer(rounded, "<f8"), roster, salt)
@@ -243,7 +248,7 @@ class LedgerFile:
         roster = reduce(xor, (each.checksum for each in found.values()), NO_CHECKSUM)
         if (len(found), roster) != (total.n_clients, total.roster):
             raise self.error(
-                f"{_DAMAGED} (its contributions are not those of its total)"
+                f"{DAMAGED} (its contributions are not those of its total)"
             )
 
     def entry(self, client: str, run: int = IN_TOTAL) -> LedgerEntry | None:
@@ -263,7 +268,7 @@ class LedgerFile:
 
     def _checked(self, row: tuple[Any, ...]) -> LedgerEntry:
         if row[-1] != _checksum(*row[:-1]):
-            raise self.error(f"{_DAMAGED} (the entry of {row[0]!r})")
+            raise self.error(f"{DAMAGED} (the entry of {row[0]!r})")
         return LedgerEntry(*row)
 
     def part(self, entry: LedgerEntry) -> Removable:
@@ -273,7 +278,7 @@ class LedgerFile:
         ).fetchone()
         what = f"the contribution of {entry.client!r}"
         if found is None or entry.content != _checksum(*found):
-            raise self.error(f"{_DAMAGED} ({what})")
+            raise self.error(f"{DAMAGED} ({what})")
         about, numbers = found
         return self._unpacked(about, numbers, what)
 
@@ -348,7 +353,7 @@ class LedgerFile:
         rows = self._database.execute("SELECT * FROM changes ORDER BY id").fetchall()
         for row in rows:
             if row[-1] != _checksum(*row[1:-1]):
-                raise self.error(f"{_DAMAGED} (its history)")
+                raise self.error(f"{DAMAGED} (its history)")
         return [Change(*row[1:-1]) for row in rows]
 
     # ---- errors ---------------------------------------------------------------
@@ -365,7 +370,7 @@ class LedgerFile:
             raise self.error(_reason(error)) from error
         except (sqlite3.Error, UnicodeDecodeError, OverflowError, TypeError) as error:
             # Not what it says: that may quote what is in the file.
-            raise self.error(f"{_DAMAGED} ({type(error).__name__})") from error
+            raise self.error(f"{DAMAGED} ({type(error).__name__})") from error
         except OSError as error:
             raise self.error(str(error)) from error
 
@@ -373,81 +378,11 @@ class LedgerFile:
         try:
             return unpack(about, numbers)
         except StatisticsError as error:
-            raise self.error(f"{_DAMAGED} ({what}: {error})") from error
+            raise self.error(f"{DAMAGED} ({what}: {error})") from error
 
 
-def _opened(path: Path, *, is_new: bool = False) -> sqlite3.Connection:
-    database = connect(path)
-    try:
-        if is_new:
-            database.execute("PRAGMA page_size = 32768")  # numbers are long
-            database.execute("PRAGMA synchronous = OFF")  # all of it at the end
-        else:
-            _check_header(database)
-        mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        if mode != "wal":
-            raise OSError(
-                "is on a file system without the locks and shared memory that SQLite "
-                "needs for its write-ahead log, as some network drives are: put it on "
-                "a local disk"
-            )
-        # What is deleted is overwritten with zeros, not only forgotten.
-        database.execute("PRAGMA secure_delete = ON")
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def _check_header(database: sqlite3.Connection) -> None:
-    """Refuse other databases and other versions, before anything is changed."""
-    (application,) = database.execute("PRAGMA application_id").fetchone()
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if application != _APPLICATION:
-        raise OSError("is another program's database")
-    if version > _VERSION:
-        raise OSError("was written by a newer fedridge-flwr: install it")
-    if version != _VERSION:
-        raise OSError(_DAMAGED)
-
-
-def _create(path: Path) -> None:
-    """Create an empty ledger, whole or not at all; another may be faster."""
-    with tempfile.TemporaryDirectory(prefix=path.name, dir=path.parent) as folder:
-        beside = Path(folder) / path.name
-        os.close(os.open(beside, os.O_CREAT | os.O_EXCL, 0o600))
-        with contextlib.closing(_opened(beside, is_new=True)) as database:
-            database.executescript(f"BEGIN; {_SCHEMA}")
-            database.execute(f"PRAGMA application_id = {_APPLICATION}")
-            database.execute(f"PRAGMA user_version = {_VERSION}")
-            database.execute(_WRITE_TOTAL, _total_row(Total()))
-            database.execute("COMMIT")
-        _sync(beside)
-        with contextlib.suppress(FileExistsError):
-            os.link(beside, path)
-    if hasattr(os, "O_DIRECTORY"):  # elsewhere folders cannot be synced
-        _sync(path.parent)
-
-
-def _make_empty(path: Path) -> None:
-    """Create an empty file that only its owner can read, unless there is one.
-
-    It is closed before it has this name: to close it would drop the locks of others.
-    """
-    if not path.exists():
-        handle, beside = tempfile.mkstemp(dir=path.parent)
-        os.close(handle)
-        with contextlib.suppress(FileExistsError):
-            os.link(beside, path)
-        os.unlink(beside)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _first_total(database: sqlite3.Connection) -> None:
+    database.execute(_WRITE_TOTAL, _total_row(Total()))
 
 
 def _total_row(total: Total) -> tuple[Any, ...]:
@@ -471,7 +406,7 @@ def _reason(error: sqlite3.OperationalError) -> str:
             "was acknowledged before is kept"
         )
     if kind in (None, sqlite3.SQLITE_ERROR):  # no such table, no text
-        return _DAMAGED
+        return DAMAGED
     return f"cannot be read or written ({name})"
 
 
