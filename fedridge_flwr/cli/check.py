@@ -118,8 +118,10 @@ def check_site(
         refusals=one.misfits,
     )
     if policy is not None:
-        found.refusals += _declined(policy, AskTable(formula, sites=_ENOUGH_SITES))
-        found.refusals += _declined(policy, _first_request(found))
+        found.refusals += policy.reasons_by_request(
+            AskTable(formula, sites=_ENOUGH_SITES)
+        )
+        found.refusals += policy.reasons_by_request(_first_request(found))
         found.refusals += policy.reasons_by_table(profile.rows, origin)
         if policy.state is not None and not Path(policy.state).is_dir():
             found.refusals.append(f"state: there is no folder {policy.state}")
@@ -161,11 +163,11 @@ def _check_statistics(
 ) -> None:
     rows = check_rows(*raw)
     if policy is not None:
-        found.refusals += _row_reasons(policy, rows, origin)
+        found.refusals += policy.reasons_by_rows(rows, rows, origin)
         if found.standard_errors in POWERS and not found.refusals:
             probe = _probe(rows, found.standard_errors)
             more = AskResiduals(probe, sites=_ENOUGH_SITES, coding=found.coding)
-            found.no_residuals += _declined(policy, more)
+            found.no_residuals += policy.reasons_by_request(more)
     Guards().check_number(rows.n_filled)
     if not found.refusals:
         found.sent = encode_rows(rows)
@@ -187,7 +189,8 @@ def _check_family(
     asked = _first_request(found)
     if policy is not None:
         seen = family_rows(asked, raw, origin)
-        found.refusals += _row_reasons(policy, seen.visible, seen.origin)
+        visible = seen.visible
+        found.refusals += policy.reasons_by_rows(visible, visible, seen.origin)
         if not found.refusals:
             found.notes.append(
                 "later rounds were not checked: if the coefficients of the server gave "
@@ -195,17 +198,6 @@ def _check_family(
             )
     sent = family_answer(asked, raw, origin, Guards())
     found.sent = None if found.refusals else sent
-
-
-def _declined(policy: SitePolicy, request: Any) -> Iterator[str]:
-    return policy.reasons_by_request(request)
-
-
-def _row_reasons(
-    policy: SitePolicy, rows: Rows, origin: RowOrigin | None
-) -> Iterator[str]:
-    yield from policy.reasons_by_columns(rows, origin)
-    yield from policy.reasons_by_rows(rows, rows, origin)
 
 
 def _add_notes(

@@ -40,8 +40,8 @@ from fedridge_flwr.federation.requests import (
     AskResiduals,
     AskStatistics,
 )
-from fedridge_flwr.federation.site.disclosure import PRESETS
 from fedridge_flwr.federation.site.policy_file import VARIABLE, policies_in_force
+from fedridge_flwr.federation.site.presets import PRESETS
 from fedridge_flwr.federation.site.request_names import REQUESTS
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion

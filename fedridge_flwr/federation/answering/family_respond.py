@@ -23,7 +23,6 @@ from ...regression.likelihood.working import (
 )
 from ...statistics.outcome import OutcomeStatistics, outcome_column
 from ..requests import Answer, AskCounts, AskOutcome
-from ..site.disclosure import decline
 from .respond import Guards, check_width
 
 _OFFSET = "offset"
@@ -124,8 +123,7 @@ def _working(request: Any, rows: Rows, offset: Array | None, guards: Guards) -> 
     if guards.policies:
         for j in range(len(points.coef)):
             weighted, _ = working_rows(rows, family, points, j, offset)
-            for policy in guards.policies:
-                decline(policy.reasons_by_weights(weighted))
+            guards.check_weights(weighted)
     found = working_statistics(rows, family, points, offset)
     return Answer(request.task, working_arrays(found), rows.n_rows, rows.schema)
 

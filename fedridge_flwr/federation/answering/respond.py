@@ -36,7 +36,6 @@ from ..requests import (
     Answer,
     AskClasses,
     AskColumns,
-    AskConfirm,
     AskCounts,
     AskEvaluation,
     AskLosses,
@@ -45,23 +44,21 @@ from ..requests import (
     AskProduct,
     AskRelease,
     AskResiduals,
-    AskShares,
     AskStatistics,
     AskTable,
-    AskUnmask,
     AskWorking,
     Losses,
     Request,
 )
 from ..site.disclosure import SitePolicy, decline
+from ..site.request_names import ABOUT_KEYS
+from ..site.row_rules import filled_rows
 
 if TYPE_CHECKING:
     from .secure_respond import SecureGuard
 
 log = logging.getLogger("flwr")
 
-# Of a secure sum, what says nothing about rows.
-_ABOUT_KEYS = (AskShares.task, AskConfirm.task, AskUnmask.task)
 NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
@@ -106,10 +103,10 @@ class Guards:
             self.secure.check_request(request)
         if request.feature_map is not None:
             check_allowed(request.feature_map, self.feature_maps)
-        private = getattr(request, "release", None)
-        if request.task in _ABOUT_KEYS:
+        if request.task in ABOUT_KEYS:
             return
-        if private is None:
+        wanted = request.private_release
+        if wanted is None:
             if self.curator is not None:
                 self.curator.refuse_exact()
         elif self.curator is None:
@@ -118,7 +115,7 @@ class Guards:
                 "noise: use RidgeClient(X, y, context=context)."
             )
         else:
-            self.curator.agree(private)
+            self.curator.agree(wanted)
 
     def quietly(self, error: DataError) -> Exception:
         """Return an error about a table as one of which a server learns no more.
@@ -155,6 +152,17 @@ class Guards:
                 decline(policy.reasons_by_rows(rows, mapped, origin))
         self.check_number(rows.n_filled)
 
+    def check_finished(self, stats: Any) -> None:
+        """Decline finished statistics as the rows that they are of."""
+        for policy in self.policies:
+            decline(policy.reasons_by_statistics(stats))
+        self.check_number(filled_rows(stats))
+
+    def check_weights(self, rows: Rows) -> None:
+        """Decline weights, made by a server's model, of which a few outweigh all."""
+        for policy in self.policies:
+            decline(policy.reasons_by_weights(rows))
+
     @property
     def keeps_history(self) -> bool:
         """Whether uploads are compared with those before."""
@@ -163,7 +171,7 @@ class Guards:
     def check_number(self, n_rows: int) -> None:
         """Decline with too few rows, or too few new ones."""
         for policy in self.policies:
-            decline(policy.few_rows(n_rows))
+            decline(policy.reasons_by_number(n_rows))
         if n_rows < self.min_rows:
             raise DataError(
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."
@@ -316,8 +324,7 @@ def loaded_rows(
             'it wants: use FedRidge(formula="target ~ feature + ..."), or return '
             '(table, "target") there.'
         )
-    private = getattr(request, "release", None) is not None
-    return table.coded(request.coding, quiet=private)
+    return table.coded(request.coding, quiet=request.is_private)
 
 
 def _in_batches(data: tuple[Any, ...] | list[Any]) -> bool:
