@@ -13,7 +13,7 @@ import numpy as np
 from .._text import counted, human_bytes, text_table
 from ..data.coding import Coding
 from ..data.formula import TableFormula
-from ..data.local_table import LocalTable, RowOrigin, table_of_file
+from ..data.local_table import LocalTable, RawRows, table_of_file
 from ..data.rows import Rows, check_rows
 from ..data.site_files import table_options
 from ..data.sources import TableFile
@@ -149,21 +149,21 @@ def _check_rows(
 ) -> None:
     """Add what is wrong with the rows, and what would be sent if nothing is."""
     try:
-        X, y, weight, origin = local.coded(coding)
+        raw = local.coded(coding)
         if found.family == "gaussian":
-            _check_statistics(found, (X, y, weight), origin, policy)
+            _check_statistics(found, raw, policy)
         else:
-            _check_family(found, (X, y, weight), origin, policy)
+            _check_family(found, raw, policy)
     except DataError as error:
         found.refusals.append(str(error))
 
 
 def _check_statistics(
-    found: SiteCheck, raw: Any, origin: RowOrigin, policy: SitePolicy | None
+    found: SiteCheck, raw: RawRows, policy: SitePolicy | None
 ) -> None:
-    rows = check_rows(*raw)
+    rows = check_rows(raw.X, raw.y, raw.weight)
     if policy is not None:
-        found.refusals += policy.reasons_by_rows(rows, rows, origin)
+        found.refusals += policy.reasons_by_rows(rows, rows, raw.origin)
         if found.standard_errors in POWERS and not found.refusals:
             probe = _probe(rows, found.standard_errors)
             more = AskResiduals(probe, sites=_ENOUGH_SITES, coding=found.coding)
@@ -183,12 +183,10 @@ def _probe(rows: Rows, kind: str) -> ResidualProbe:
     return ResidualProbe(coef, intercept, POWERS[kind], np.zeros(d), bread)
 
 
-def _check_family(
-    found: SiteCheck, raw: Any, origin: RowOrigin, policy: SitePolicy | None
-) -> None:
+def _check_family(found: SiteCheck, raw: RawRows, policy: SitePolicy | None) -> None:
     asked = _first_request(found)
     if policy is not None:
-        seen = family_rows(asked, raw, origin)
+        seen = family_rows(asked, raw)
         visible = seen.visible
         found.refusals += policy.reasons_by_rows(visible, visible, seen.origin)
         if not found.refusals:
@@ -196,7 +194,7 @@ def _check_family(
                 "later rounds were not checked: if the coefficients of the server gave "
                 "almost all weight to a few rows, the policy would decline."
             )
-    sent = family_answer(asked, raw, origin, Guards())
+    sent = family_answer(asked, raw, Guards())
     found.sent = None if found.refusals else sent
 
 

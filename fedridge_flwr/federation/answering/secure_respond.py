@@ -229,7 +229,7 @@ def _masked(
     told = request.session, request.present, request.boxes
     state, masked = mask(before, *told, numbers, guard.min_clients)
     if request.release is None:
-        guards.remember(loaded, found[3] if len(found) > 3 else None)
+        guards.remember(loaded, found.origin)
     return state, Answer(request.task, {"masked": masked}, 1, rows.schema)
 
 
