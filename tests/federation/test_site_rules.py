@@ -25,12 +25,16 @@ from fedridge_flwr.data.local_table import RowOrigin
 from fedridge_flwr.data.rows import check_rows
 from fedridge_flwr.federation.answering.respond import Guards, respond
 from fedridge_flwr.federation.requests import (
+    AskConfirm,
     AskKeys,
     AskRelease,
+    AskShares,
     AskStatistics,
+    AskUnmask,
     Request,
 )
 from fedridge_flwr.federation.site.presets import PRESETS, is_weaker
+from fedridge_flwr.federation.site.request_names import ABOUT_KEYS, NAMES, REQUESTS
 from fedridge_flwr.federation.site.row_rules import ROW_RULES, RowRule
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion
@@ -196,6 +200,12 @@ def test_no_rule_about_rows_is_asked_for_a_private_release(
     guards = Guards(policies=(policy,), curator=Curator())
     found = respond(AskRelease(RELEASE), lambda: (X, Y, None), guards)
     assert found.kind == "private"
+
+
+def test_every_task_has_a_name_and_three_are_about_keys_alone() -> None:
+    assert {each.task for each in Request.__subclasses__()} == set(NAMES)
+    assert set(NAMES.values()) | {"private", "feature_maps", "leverages"} == {*REQUESTS}
+    assert (AskShares.task, AskConfirm.task, AskUnmask.task) == ABOUT_KEYS
 
 
 def test_requests_say_whether_they_are_private() -> None:

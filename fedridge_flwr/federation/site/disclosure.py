@@ -105,7 +105,7 @@ class SitePolicy:
     Rules about rows (`min_rows`, `min_rows_per_level`, `max_columns_per_row` and
     `min_row_difference`) do not apply to private releases: the noise covers each
     record as far as `max_epsilon` says, while a refusal that depends on one record
-    would tell that it is there.
+    would tell that it is there. So no rule limits the columns of a private release.
 
     Examples
     --------
