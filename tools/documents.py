@@ -68,7 +68,7 @@ class Place:
         begin, end = self.marks
         text = self.path.read_text(encoding="utf-8")
         if text.count(begin) != 1 or text.count(end) != 1:
-            raise SystemExit(f"{self.page} has lost its place for {begin}")
+            raise SystemExit(lost(self.page, self.marks))
         return text.split(begin)[1].split(end)[0].strip()
 
     def write(self) -> None:
@@ -78,7 +78,8 @@ class Place:
             print(f"{self.page}: nothing in {self.source} here, {self.name} stays")
             return
         text = self.path.read_text(encoding="utf-8")
-        self.path.write_text(put(text, self.marks, f"\n{content}\n"), encoding="utf-8")
+        written = put(text, self.marks, f"\n{content}\n", self.page)
+        self.path.write_text(written, encoding="utf-8")
 
 
 PLACES = [
@@ -176,14 +177,26 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def put(text: str, marks: tuple[str, str], content: str) -> str:
+def put(
+    text: str, marks: tuple[str, str], content: str, page: str = "the document"
+) -> str:
     """Return the text with this content between the marks."""
     begin, end = marks
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     text, found = pattern.subn(lambda _: f"{begin}{content}{end}", text)
     if found != 1:
-        raise SystemExit(f"the document has lost its place for {begin}")
+        raise SystemExit(lost(page, marks))
     return text
+
+
+def lost(page: str, marks: tuple[str, str]) -> str:
+    """Return what is wrong with a place whose two marks are not a pair."""
+    begin, end = marks
+    return (
+        f"{page} has no place for {begin}: it needs this mark once, and after it the "
+        f"closing mark {end} once. The closing mark repeats the name of the place, "
+        "also if that is a list of names."
+    )
 
 
 def _fenced(diff: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from .._text import counted, human_bytes, text_table
 from ..data.coding import Coding
 from ..data.formula import TableFormula
-from ..data.local_table import LocalTable, RowOrigin, table_of_file
+from ..data.local_table import LocalTable, RawRows, table_of_file
 from ..data.rows import Rows, check_rows
 from ..data.site_files import table_options
 from ..data.sources import TableFile
@@ -118,8 +118,10 @@ def check_site(
         refusals=one.misfits,
     )
     if policy is not None:
-        found.refusals += _declined(policy, AskTable(formula, sites=_ENOUGH_SITES))
-        found.refusals += _declined(policy, _first_request(found))
+        found.refusals += policy.reasons_by_request(
+            AskTable(formula, sites=_ENOUGH_SITES)
+        )
+        found.refusals += policy.reasons_by_request(_first_request(found))
         found.refusals += policy.reasons_by_table(profile.rows, origin)
         if policy.state is not None and not Path(policy.state).is_dir():
             found.refusals.append(f"state: there is no folder {policy.state}")
@@ -147,25 +149,25 @@ def _check_rows(
 ) -> None:
     """Add what is wrong with the rows, and what would be sent if nothing is."""
     try:
-        X, y, weight, origin = local.coded(coding)
+        raw = local.coded(coding)
         if found.family == "gaussian":
-            _check_statistics(found, (X, y, weight), origin, policy)
+            _check_statistics(found, raw, policy)
         else:
-            _check_family(found, (X, y, weight), origin, policy)
+            _check_family(found, raw, policy)
     except DataError as error:
         found.refusals.append(str(error))
 
 
 def _check_statistics(
-    found: SiteCheck, raw: Any, origin: RowOrigin, policy: SitePolicy | None
+    found: SiteCheck, raw: RawRows, policy: SitePolicy | None
 ) -> None:
-    rows = check_rows(*raw)
+    rows = check_rows(raw.X, raw.y, raw.weight)
     if policy is not None:
-        found.refusals += _row_reasons(policy, rows, origin)
+        found.refusals += policy.reasons_by_rows(rows, rows, raw.origin)
         if found.standard_errors in POWERS and not found.refusals:
             probe = _probe(rows, found.standard_errors)
             more = AskResiduals(probe, sites=_ENOUGH_SITES, coding=found.coding)
-            found.no_residuals += _declined(policy, more)
+            found.no_residuals += policy.reasons_by_request(more)
     Guards().check_number(rows.n_filled)
     if not found.refusals:
         found.sent = encode_rows(rows)
@@ -181,31 +183,19 @@ def _probe(rows: Rows, kind: str) -> ResidualProbe:
     return ResidualProbe(coef, intercept, POWERS[kind], np.zeros(d), bread)
 
 
-def _check_family(
-    found: SiteCheck, raw: Any, origin: RowOrigin, policy: SitePolicy | None
-) -> None:
+def _check_family(found: SiteCheck, raw: RawRows, policy: SitePolicy | None) -> None:
     asked = _first_request(found)
     if policy is not None:
-        seen = family_rows(asked, raw, origin)
-        found.refusals += _row_reasons(policy, seen.visible, seen.origin)
+        seen = family_rows(asked, raw)
+        visible = seen.visible
+        found.refusals += policy.reasons_by_rows(visible, visible, seen.origin)
         if not found.refusals:
             found.notes.append(
                 "later rounds were not checked: if the coefficients of the server gave "
                 "almost all weight to a few rows, the policy would decline."
             )
-    sent = family_answer(asked, raw, origin, Guards())
+    sent = family_answer(asked, raw, Guards())
     found.sent = None if found.refusals else sent
-
-
-def _declined(policy: SitePolicy, request: Any) -> Iterator[str]:
-    return policy.reasons_by_request(request)
-
-
-def _row_reasons(
-    policy: SitePolicy, rows: Rows, origin: RowOrigin | None
-) -> Iterator[str]:
-    yield from policy.reasons_by_columns(rows, origin)
-    yield from policy.reasons_by_rows(rows, rows, origin)
 
 
 def _add_notes(

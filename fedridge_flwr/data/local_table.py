@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -30,11 +30,14 @@ BATCH_ROWS = 65_536
 HELD_BYTES = 256 << 20
 """Coded rows that are held in memory; those of larger tables are in a file."""
 
-RawRows: TypeAlias = tuple[Any, ...]
-"""X, y and weights as a user holds them, and perhaps a `RowOrigin`.
 
-Weights may be None.
-"""
+class RawRows(NamedTuple):
+    """Rows as a user holds them, and what is known of them beside the rows."""
+
+    X: Any
+    y: Any
+    weight: Any = None
+    origin: RowOrigin | None = None
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ class LocalTable:
             coding.raw_columns, counts, partial(self._identities, coding)
         )
         weight = block[:, -1] if weighted else None
-        return X, y.iloc[:, 0] if n_targets == 1 else y, weight, origin
+        return RawRows(X, y.iloc[:, 0] if n_targets == 1 else y, weight, origin)
 
     def coded_features(self, coding: Coding) -> Any:
         """Return X of new rows, as a data frame; rows that lack a value are dropped."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._text import human_bytes
-from ..errors import IncompleteFitError
+from ..errors import FedRidgeError, IncompleteFitError
 from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
@@ -208,9 +208,13 @@ class FitRun:
         gathered.total = total.to_sufficient() if total.form == "fixed" else total
         try:
             next(solve_gathered(self.settings, gathered))
-        except StopIteration as end:  # it asks nobody
+        except StopIteration as end:
             self.result, self.model = end.value, end.value.model
             self._write_report(end.value)
+            return
+        # The one who withdrew, and those who have gone, cannot be asked: with a ledger
+        # no setting that asks again is accepted (`check_ledger_settings`).
+        raise FedRidgeError("a model without a client must not take another round.")
 
     @property
     def _is_refused(self) -> bool:

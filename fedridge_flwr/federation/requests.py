@@ -120,6 +120,16 @@ class Request:
 
     task: ClassVar[str]
 
+    @property
+    def private_release(self) -> ReleaseRequest | None:
+        """The private release that is asked for, if one is."""
+        return getattr(self, "release", None)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether a private release is asked for, alone or in a secure sum."""
+        return self.private_release is not None
+
 
 @dataclass(frozen=True)
 class AskTable(Request):

@@ -107,7 +107,7 @@ screen, unnamed, strict, formula, ledger
     on_model : callable, optional
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
-        File the model is written to, as JSON; use an absolute path.
+        JSON file of the model, by an absolute path; missing folders are made.
     initial_parameters : Parameters, optional
         Accepted where FedAvg had it, and ignored.
     min_available_nodes, min_train_nodes : int, optional

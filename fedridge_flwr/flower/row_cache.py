@@ -37,12 +37,16 @@ def cached_rows(
     if None in sizes or size > LARGEST_CACHE:
         return rows
     # Arrow tables have no copy, and nobody can change them.
-    copies = tuple(part.copy() if hasattr(part, "copy") else part for part in rows)
+    copies = RawRows(*map(_copy_of, rows))
     with _lock:
         _kept[place] = fit, copies, size
         while sum(kept for *_, kept in _kept.values()) > LARGEST_CACHE:
             _kept.popitem(last=False)
     return copies
+
+
+def _copy_of(part: Any) -> Any:
+    return part.copy() if hasattr(part, "copy") else part
 
 
 def _bytes_of(part: Any) -> int | None:

@@ -231,7 +231,7 @@ class AppSite:
             return rows()
         place = (self.token, context.run_id, context.node_id, own is self.load_data)
         # Sites that have gone may change the coding within a fit.
-        private = getattr(request, "release", None) is not None
+        private = request.is_private
         return cached_rows(place, (fit, request.coding, private), rows)
 
     def _respond_since(self, context: Context, request: Any, guards: Guards) -> Any:

@@ -158,7 +158,7 @@ class FedRidge(StrategyBase, Strategy):
         Called with the fitted `RidgeModel`.
     save_model : path-like, optional
         File the model is written to, as JSON. Use an absolute path: the working
-        directory of a ServerApp is that of the SuperLink.
+        directory of a ServerApp is that of the SuperLink. Missing folders are made.
 
     Attributes
     ----------
@@ -337,11 +337,10 @@ class FedRidge(StrategyBase, Strategy):
                 break
         else:
             raise FedRidgeError("the fit needs more rounds than its settings say.")
-        last = self._last_round
-        for _ in range(self._run.counts_losses + (self.fraction_evaluate > 0)):
-            requests = self.configure_evaluate(
-                last, arrays, evaluate_config or ConfigRecord(), grid
-            )
+        last, config = self._last_round, evaluate_config or ConfigRecord()
+        evaluate_rounds = self._run.counts_losses + (self.fraction_evaluate > 0)
+        for _ in range(evaluate_rounds):
+            requests = self.configure_evaluate(last, arrays, config, grid)
             replies = ask(grid, list(requests), timeout, "aggregate_evaluate")
             averaged = self.aggregate_evaluate(last, replies)
             _keep(result.evaluate_metrics_clientapp, last, averaged)

@@ -209,7 +209,7 @@ def solve_equations(equations: NormalEquations, alpha: float) -> tuple[Array, fl
 
 
 def _solve_or_warn(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
-    """Return the same, also where rounding leaves nothing but predictions.
+    """Return what `solve_equations` does, also where only predictions are determined.
 
     With a penalty there is an answer, whose predictions may be right to many digits
     for rows like these; the rows of a client that was left out need not be like them.
@@ -229,7 +229,7 @@ def _solve_or_warn(equations: NormalEquations, alpha: float) -> tuple[Array, flo
 def cholesky_solve(
     equations: NormalEquations, alpha: float, *, nearest: float | None = None
 ) -> tuple[Array, float] | None:
-    """Return the same, or None if the system is singular to rounding.
+    """Return W and the condition by Cholesky, or None if singular to rounding.
 
     `nearest` is the inverse condition up to which it is, by default that of the data.
     """
@@ -267,7 +267,7 @@ def _norm_of_half(lower: Array) -> float:
 def _orthogonal_solve(
     equations: NormalEquations, factor: Array, alpha: float, least: float
 ) -> tuple[Array, float] | None:
-    """Return the same by a QR of the rows [A B] of a factor."""
+    """Return what `cholesky_solve` does, by a QR of the rows [A B] of a factor."""
     d = equations.penalty.size
     system = OrthogonalSystem(factor[:, :d], alpha * equations.penalty)
     inverse_condition = system.inverse_condition**2
@@ -277,7 +277,7 @@ def _orthogonal_solve(
 
 
 def _solve_by_products(equations: NormalEquations, alpha: float) -> tuple[Array, float]:
-    """Return the same by conjugate gradients on the scaled system."""
+    """Return W and the condition by conjugate gradients on the scaled system."""
     if _empty_columns(equations, alpha).any():
         raise _singular(equations, alpha)
     scale = 1.0 / np.sqrt(equations.penalised_diagonal(alpha))[:, None]

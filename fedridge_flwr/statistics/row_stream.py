@@ -95,7 +95,7 @@ class RowStream:
             Y = Y.iloc[:, 0] if t == 1 else Y
         elif t == 1:
             Y = Y[:, 0]
-        return X, Y, block[:, -1] if weighted else None
+        return RawRows(X, Y, block[:, -1] if weighted else None)
 
     def _same_columns(self) -> Iterator[Any]:
         first: Any = None

@@ -13,7 +13,8 @@ from fedridge_flwr.cli.check import check_site
 from fedridge_flwr.cli.fit import fit_tables
 from fedridge_flwr.data.formula import TableFormula
 from fedridge_flwr.errors import FedRidgeError
-from fedridge_flwr.federation.site.disclosure import PRESETS, SitePolicy
+from fedridge_flwr.federation.site.disclosure import SitePolicy
+from fedridge_flwr.federation.site.presets import PRESETS
 
 FAMILIES = ("gaussian", "binomial", "poisson")
 USUAL = '"table", "statistics", "classes"'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,10 @@ from fedridge_flwr.federation.requests import (
     AskResiduals,
     AskStatistics,
 )
-from fedridge_flwr.federation.site.disclosure import PRESETS
 from fedridge_flwr.federation.site.policy_file import VARIABLE, policies_in_force
+from fedridge_flwr.federation.site.presets import PRESETS
 from fedridge_flwr.federation.site.request_names import REQUESTS
+from fedridge_flwr.federation.site.row_rules import ROW_RULES
 from fedridge_flwr.privacy.curator import Curator, ReleaseRequest
 from fedridge_flwr.privacy.release import ReleaseQuestion
 from fedridge_flwr.regression.alpha.leave_client_out import HeldOut
@@ -99,9 +100,13 @@ def test_every_rule_can_be_in_the_file(file: Path) -> None:
         'requests = ["statistics", "private"]\nrequire_privacy = true\n'
         "max_epsilon = 2.0\nmax_delta = 1e-6\n"
         "require_secure_sums = true\nmin_sites = 3\nmin_row_difference = 5\n"
-        'state = "state"\n'
+        'state = "state"\nidentity = "site.key"\nroster = "roster.toml"\n'
     )
-    assert SitePolicy.load(file) == SitePolicy(
+    found = SitePolicy.load(file)
+    usual = SitePolicy()
+    for each in fields(SitePolicy):  # a new rule is written above and below
+        assert getattr(found, each.name) != getattr(usual, each.name), each.name
+    assert found == SitePolicy(
         min_rows=20,
         min_rows_per_level=5,
         max_columns_per_row=0.2,
@@ -115,6 +120,8 @@ def test_every_rule_can_be_in_the_file(file: Path) -> None:
         min_sites=3,
         min_row_difference=5,
         state=file.parent / "state",
+        identity=file.parent / "site.key",
+        roster=file.parent / "roster.toml",
     )
 
 
@@ -299,6 +306,12 @@ BY_ROWS = {
     "min_rows_per_level": (SitePolicy(min_rows_per_level=2), (RARE, Y, None)),
     "max_columns_per_row": (SitePolicy(max_columns_per_row=0.099), (X, Y, None)),
 }
+
+
+def test_every_rule_about_rows_is_among_them() -> None:
+    compared = {"min_row_difference"}  # with other uploads: test_upload_history.py
+    fields_of_rules = {rule.field for rule in ROW_RULES} - compared
+    assert {name.split()[0] for name in BY_ROWS} == fields_of_rules
 
 
 @pytest.mark.parametrize("rule", BY_ROWS)

@@ -442,3 +442,14 @@ def test_a_client_that_only_missed_a_round_is_in_the_model():
     told = report(failures={"1": "round 2: not connected"})
     assert "1" in told.participants
     assert told.scope == told.incomplete == ""
+
+
+def test_a_model_without_a_client_must_ask_nobody() -> None:
+    run = begin(cv="clients", alphas=[0.1, 1.0])
+    parts = [stats_of(seed=k) for k in range(3)]
+    for k, part in enumerate(parts):
+        run.round.into.add(str(k), part)
+    run.finish_round()
+    assert run.counts_losses
+    with pytest.raises(FedRidgeError, match="must not take another round"):
+        run.without("0", parts[1] + parts[2])

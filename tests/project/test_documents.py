@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from document_tables import DEPLOYED, ROOT
-from documents import PAGES, PLACES, Place, name_of
+from documents import PAGES, PLACES, Place, name_of, put
 from reference import FOLDER as REFERENCE
 from reference import names_on
 
@@ -246,3 +246,16 @@ def test_the_site_asks_no_other_host_for_scripts_or_styles(site: Path) -> None:
 def test_formulas_are_drawn_by_the_browser(site: Path) -> None:
     text = (site / "docs" / "explanation" / "mathematics.html").read_text("utf-8")
     assert text.count("<math") > 40
+
+
+def test_a_name_in_the_opening_mark_alone_is_told() -> None:
+    """The closing mark repeats the list, so that two places on a page stay apart."""
+    old = Place("api FedRidge", "docstrings", "page.md", lambda: "new")
+    new = Place("api FedRidge solve", "docstrings", "page.md", lambda: "new")
+    page = "\n".join([new.marks[0], "old", old.marks[1]])
+    with pytest.raises(
+        SystemExit, match=r"page.md .*<!-- end of api FedRidge solve -->"
+    ):
+        put(page, new.marks, "new", new.page)
+    page = "\n".join([new.marks[0], "old", new.marks[1]])
+    assert put(page, new.marks, "new") == "new".join(new.marks)

@@ -53,7 +53,11 @@ def test_imports_go_down_at_most_ten_layers() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_file_has_at_most_500_lines(path: Path) -> None:
-    assert len(path.read_text("utf-8").splitlines()) <= 500
+    lines = len(path.read_text("utf-8").splitlines())
+    assert lines <= 500, (
+        f"{path.relative_to(ROOT)} has {lines} lines: split the file, one idea per "
+        "file; do not shorten comments or docstrings to fit."
+    )
 
 
 def test_no_two_public_classes_or_modules_share_a_name() -> None:
@@ -105,9 +109,9 @@ def check(found: Trace, files: int, switches: int) -> None:
 
 
 def test_one_contribution_takes_a_straight_line() -> None:
-    check(one_contribution(message_fit), files=24, switches=250)
+    check(one_contribution(message_fit), files=25, switches=260)
 
 
 def test_and_so_it_does_in_the_older_api() -> None:
     # One file more than in the message API: its client is a class of its own.
-    check(one_contribution(legacy_fit), files=25, switches=250)
+    check(one_contribution(legacy_fit), files=26, switches=260)

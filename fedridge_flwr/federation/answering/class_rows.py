@@ -27,9 +27,8 @@ def class_rows(request: Request, raw: RawRows) -> tuple[Rows, Rows]:
     What is remembered does not depend on the classes of the request: the difference of
     two uploads tells the same, whatever they are called.
     """
-    X, y, weight = raw
-    labels, codes = encode_labels(y)
-    loaded = check_rows(X, label_numbers(labels)[codes], weight)
+    labels, codes = encode_labels(raw.y)
+    loaded = check_rows(raw.X, label_numbers(labels)[codes], raw.weight)
     wanted = Columns(None if request.columns is None else request.columns.features)
     arranged = loaded.arranged(wanted)
     if request.task == AskColumns.task:  # which says nothing of y

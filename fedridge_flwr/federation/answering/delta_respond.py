@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..._files import read_bytes, strict_json, write_bytes
-from ...data.rows import check_rows
+from ...data.local_table import RawRows
+from ...data.rows import Rows, check_rows
 from ...errors import DataError
 from ..requests import ID_BYTES, Answer, AskStatistics
 from .respond import Guards, admitted_rows, respond
@@ -144,9 +145,9 @@ def respond_since(
         last, loaded_since = None, load(None)
     if loaded_since is None:
         raise DataError("load_new_data(context, None) must return all rows.")
-    found, position = loaded_since
+    found, position = RawRows(*loaded_since[0]), loaded_since[1]
     check_position(position)
-    if last is not None and not check_rows(*found[:3]).n_rows:
+    if last is not None and not _checked(found).n_rows:
         # That there is nothing new is all that this says.
         nothing = respond(replace(request, uploads=None), lambda: found, Guards(0))
         return _answer(nothing, last, last)
@@ -161,12 +162,17 @@ def respond_since(
         whole = load(None)
         if whole is None or whole[1] != position:
             raise DataError("rows arrived while they were read: ask again.")
-        guards.remember(check_rows(*whole[0][:3]), *whole[0][3:])
+        all_rows = RawRows(*whole[0])
+        guards.remember(_checked(all_rows), all_rows.origin)
     answer = respond(request, lambda: found, guards)
     number = 1 + max((each.number for each in uploads), default=0)
     upload = Upload(secrets.token_hex(ID_BYTES), number, position, n_rows, asked)
     record.enter(upload)
     return _answer(answer, upload, last)
+
+
+def _checked(raw: RawRows) -> Rows:
+    return check_rows(raw.X, raw.y, raw.weight)
 
 
 def _answer(answer: Any, upload: Upload, last: Upload | None) -> Answer:

@@ -23,28 +23,25 @@ from ...regression.likelihood.working import (
 )
 from ...statistics.outcome import OutcomeStatistics, outcome_column
 from ..requests import Answer, AskCounts, AskOutcome
-from ..site.disclosure import decline
 from .respond import Guards, check_width
 
 _OFFSET = "offset"
 
 
-def family_answer(
-    request: Any, raw: RawRows, origin: RowOrigin | None, guards: Guards
-) -> Answer:
+def family_answer(request: Any, raw: RawRows, guards: Guards) -> Answer:
     """Return the outcome of a client's rows, or their working statistics.
 
     Examples
     --------
-    >>> raw = [[0.0], [1.0], [2.0]], ["no", "yes", "yes"], None
-    >>> answer = family_answer(AskOutcome("binomial"), raw, None, Guards())
+    >>> raw = RawRows([[0.0], [1.0], [2.0]], ["no", "yes", "yes"])
+    >>> answer = family_answer(AskOutcome("binomial"), raw, Guards())
     >>> answer.kind, bytes(answer.arrays["labels"])
     ('outcome', b'["no", "yes"]')
     """
     family, first = FAMILIES[request.family], request.task == AskOutcome.task
-    found = family_rows(request, raw, origin)
-    origin, offset = found.origin, found.offset
-    guards.check_rows(found.visible, request.feature_map, origin)
+    found = family_rows(request, raw)
+    offset = found.offset
+    guards.check_rows(found.visible, request.feature_map, found.origin)
     mapped = map_rows(found.rows, request.feature_map)
     check_width(mapped)
     if first:
@@ -53,7 +50,7 @@ def family_answer(
         answer = _counts(request, mapped, offset, guards)
     else:
         answer = _working(request, mapped, offset, guards)
-    guards.remember(found.loaded, origin)
+    guards.remember(found.loaded, found.origin)
     return answer
 
 
@@ -71,9 +68,9 @@ class FamilyRows(NamedTuple):
     offset: Array | None
 
 
-def family_rows(request: Any, raw: RawRows, origin: RowOrigin | None) -> FamilyRows:
+def family_rows(request: Any, raw: RawRows) -> FamilyRows:
     """Return rows whose y is places among labels, or counts."""
-    X, y, weight = raw
+    X, y, weight, origin = raw
     labels: tuple[str, ...] = ()
     if request.family == "binomial":
         first = request.task == AskOutcome.task
@@ -124,8 +121,7 @@ def _working(request: Any, rows: Rows, offset: Array | None, guards: Guards) -> 
     if guards.policies:
         for j in range(len(points.coef)):
             weighted, _ = working_rows(rows, family, points, j, offset)
-            for policy in guards.policies:
-                decline(policy.reasons_by_weights(weighted))
+            guards.check_weights(weighted)
     found = working_statistics(rows, family, points, offset)
     return Answer(request.task, working_arrays(found), rows.n_rows, rows.schema)
 

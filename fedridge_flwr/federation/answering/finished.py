@@ -1,16 +1,13 @@
 """Answers from statistics that were computed where the data are, instead of rows."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from ..._text import counted
 from ...data.names import Columns
 from ...data.rows import places_of
 from ...data.schema import HasSchema
 from ...errors import ColumnNamesError, DataError, ProtocolError
 from ...statistics.encoding import encode, encode_stats
 from ..requests import Answer, AskOpening, AskStatistics, Request
-from ..site.disclosure import SitePolicy, decline
 from .respond import Guards
 
 _FORMS = ("full", "triangular", "fixed")
@@ -113,9 +110,7 @@ def finished_answer(request: Any, stats: Any, guards: Guards) -> Answer:
     Traceback (most recent call last):
     fedridge_flwr.errors.DataError: declined: it has fewer rows than its min_rows=3.
     """
-    for policy in guards.policies:
-        decline(_reasons(policy, stats))
-    guards.check_number(_filled(stats))
+    guards.check_finished(stats)
     stats = _arranged(stats, request.columns)
     if getattr(request, "statistics", "moments") == "triangular":
         found = encode_stats("triangular", stats)
@@ -138,27 +133,3 @@ def _arranged(stats: Any, wanted: Columns | None) -> Any:
             "a feature map cannot be brought: compute them again in that order."
         )
     return stats.arranged(wanted)
-
-
-def _reasons(policy: SitePolicy, stats: Any) -> Iterator[str]:
-    """Yield why a policy declines statistics; what needs rows to be checked does."""
-    yield from policy.reasons_by_columns(stats)
-    width = stats.n_features + stats.n_targets
-    yield from policy.reasons_by_size(_filled(stats), width)
-    cannot = "cannot be checked on finished statistics (let load_data return the rows)"
-    if policy.min_rows_per_level > 1:
-        yield f"min_rows_per_level={policy.min_rows_per_level} {cannot}"
-    if policy.min_row_difference > 1:
-        yield f"min_row_difference={policy.min_row_difference} {cannot}"
-    weight = stats.scale()[0]
-    if policy.min_rows > 1 and (stats.n_filled is not None or weight != stats.count):
-        yield (
-            f"min_rows={policy.min_rows} {cannot}: {counted(stats.count, 'row')} have "
-            "weights, of which one may outweigh all others"
-        )
-
-
-def _filled(stats: Any) -> int:
-    """Return how many rows have weight, as far as it is known."""
-    found: int = stats.count if stats.n_filled is None else stats.n_filled
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,6 @@ from ..requests import (
     Answer,
     AskClasses,
     AskColumns,
-    AskConfirm,
     AskCounts,
     AskEvaluation,
     AskLosses,
@@ -45,23 +44,21 @@ from ..requests import (
     AskProduct,
     AskRelease,
     AskResiduals,
-    AskShares,
     AskStatistics,
     AskTable,
-    AskUnmask,
     AskWorking,
     Losses,
     Request,
 )
 from ..site.disclosure import SitePolicy, decline
+from ..site.request_names import ABOUT_KEYS
+from ..site.row_rules import filled_rows
 
 if TYPE_CHECKING:
     from .secure_respond import SecureGuard
 
 log = logging.getLogger("flwr")
 
-# Of a secure sum, what says nothing about rows.
-_ABOUT_KEYS = (AskShares.task, AskConfirm.task, AskUnmask.task)
 NO_TABLE = (
     "the server has a formula, and this client has X and y: let load_data return the "
     "whole table, as table_client_app does, or leave out formula=."
@@ -106,10 +103,10 @@ class Guards:
             self.secure.check_request(request)
         if request.feature_map is not None:
             check_allowed(request.feature_map, self.feature_maps)
-        private = getattr(request, "release", None)
-        if request.task in _ABOUT_KEYS:
+        if request.task in ABOUT_KEYS:
             return
-        if private is None:
+        wanted = request.private_release
+        if wanted is None:
             if self.curator is not None:
                 self.curator.refuse_exact()
         elif self.curator is None:
@@ -118,7 +115,7 @@ class Guards:
                 "noise: use RidgeClient(X, y, context=context)."
             )
         else:
-            self.curator.agree(private)
+            self.curator.agree(wanted)
 
     def quietly(self, error: DataError) -> Exception:
         """Return an error about a table as one of which a server learns no more.
@@ -155,6 +152,17 @@ class Guards:
                 decline(policy.reasons_by_rows(rows, mapped, origin))
         self.check_number(rows.n_filled)
 
+    def check_finished(self, stats: Any) -> None:
+        """Decline finished statistics as the rows that they are of."""
+        for policy in self.policies:
+            decline(policy.reasons_by_statistics(stats))
+        self.check_number(filled_rows(stats))
+
+    def check_weights(self, rows: Rows) -> None:
+        """Decline weights, made by a server's model, of which a few outweigh all."""
+        for policy in self.policies:
+            decline(policy.reasons_by_weights(rows))
+
     @property
     def keeps_history(self) -> bool:
         """Whether uploads are compared with those before."""
@@ -163,7 +171,7 @@ class Guards:
     def check_number(self, n_rows: int) -> None:
         """Decline with too few rows, or too few new ones."""
         for policy in self.policies:
-            decline(policy.few_rows(n_rows))
+            decline(policy.reasons_by_number(n_rows))
         if n_rows < self.min_rows:
             raise DataError(
                 f"declined: it has fewer rows than its min_rows={self.min_rows}."
@@ -226,42 +234,39 @@ def respond(
         from .finished import finished_answer
 
         return finished_answer(request, found, guards)
-    X, y, weight, *more = found
-    origin: RowOrigin | None = more[0] if more else None
+    raw: RawRows = found
     if request.task in _FAMILY_TASKS:
         from .family_respond import family_answer
 
-        return family_answer(request, (X, y, weight), origin, guards)
+        return family_answer(request, raw, guards)
     if request.task == AskRelease.task:
         from .private_respond import private_answer
 
-        return private_answer(request, found, guards)
-    loaded, rows = admitted_rows(request, found, guards)
-    y = y if request.classes is None else rows.Y
+        return private_answer(request, raw, guards)
+    loaded, rows = admitted_rows(request, raw, guards)
     if request.task != AskProduct.task:
         log_map(rows, request.feature_map)
     answer: Answer | ErrorMoments | Losses
     if request.task == AskEvaluation.task:
-        answer = _evaluation(request, rows, (X, y, weight))
+        answer = _evaluation(request, rows, raw)
     else:
         mapped = _mapped(rows, request.feature_map)
         answer = _ANSWERS[request.task](request, mapped)
-    guards.remember(loaded, origin)
+    guards.remember(loaded, raw.origin)
     return answer
 
 
-def admitted_rows(request: Request, found: Any, guards: Guards) -> tuple[Rows, Rows]:
+def admitted_rows(request: Request, raw: RawRows, guards: Guards) -> tuple[Rows, Rows]:
     """Return rows as they were loaded, and as they are wanted, if they may be used."""
-    X, y, weight, *more = found
-    refuse_offset(more)
+    refuse_offset(raw)
     if request.classes is None:
-        loaded = check_rows(X, y, weight)
+        loaded = check_rows(raw.X, raw.y, raw.weight)
         rows = loaded.arranged(request.columns)
     else:
         from .class_rows import class_rows
 
-        loaded, rows = class_rows(request, (X, y, weight))
-    guards.check_rows(rows, request.feature_map, more[0] if more else None)
+        loaded, rows = class_rows(request, raw)
+    guards.check_rows(rows, request.feature_map, raw.origin)
     return loaded, rows
 
 
@@ -272,8 +277,9 @@ def _load(request: Request, load: Callable[[], Any], guards: Guards) -> Any:
     """
     try:
         found = load()
-        asks_table = request.task == AskTable.task
-        return _table(request, found, guards) if asks_table else found
+        if request.task == AskTable.task:
+            return _table(request, found, guards)
+        return RawRows(*found) if isinstance(found, tuple) else found
     except DataError as error:
         if request.task == AskTable.task or request.coding is not None:
             raise guards.quietly(error) from None
@@ -298,11 +304,7 @@ def loaded_rows(
     if in_parts and len(data) in (2, 3, 4) and not _in_batches(data):
         if asks_table or request.coding is not None:
             raise ProtocolError(NO_TABLE)
-        X, y, *rest = data
-        weight, offset = (*rest, None, None)[:2]
-        if offset is None:
-            return X, y, weight
-        return X, y, weight, RowOrigin(offset=np.array(offset))
+        return _with_offset(*data)
     table = None if in_parts else as_local_table(data)
     if table is None:
         from .streams import as_stream
@@ -316,8 +318,12 @@ def loaded_rows(
             'it wants: use FedRidge(formula="target ~ feature + ..."), or return '
             '(table, "target") there.'
         )
-    private = getattr(request, "release", None) is not None
-    return table.coded(request.coding, quiet=private)
+    return table.coded(request.coding, quiet=request.is_private)
+
+
+def _with_offset(X: Any, y: Any, weight: Any = None, offset: Any = None) -> RawRows:
+    origin = None if offset is None else RowOrigin(offset=np.array(offset))
+    return RawRows(X, y, weight, origin)
 
 
 def _in_batches(data: tuple[Any, ...] | list[Any]) -> bool:
@@ -411,9 +417,9 @@ def _product(request: AskProduct, rows: Rows) -> Answer:
     return Answer(request.task, {"product": product}, rows.n_rows, rows.schema)
 
 
-def refuse_offset(more: Sequence[RowOrigin | None]) -> None:
+def refuse_offset(raw: RawRows) -> None:
     """Refuse rows with an offset, which only families take."""
-    if more and more[0] is not None and more[0].offset is not None:
+    if raw.origin is not None and raw.origin.offset is not None:
         raise DataError(_NO_OFFSET)
 
 
@@ -422,12 +428,11 @@ def _evaluation(request: Any, rows: Rows, raw: RawRows) -> ErrorMoments:
     model.features, model.targets = request.columns or Columns()
     if request.feature_map is not None:
         model = model.with_feature_map(request.feature_map, rows.n_features)
-    X, y, weight = raw
     if request.classes is None:
-        return error_moments(model, X, y, weight)
+        return error_moments(model, raw.X, raw.y, raw.weight)
     from ...regression.classification import is_right
 
-    return error_moments(model, X, y, weight, is_right)
+    return error_moments(model, raw.X, rows.Y, raw.weight, is_right)
 
 
 def _losses(request: AskLosses, rows: Rows) -> Losses:

@@ -149,7 +149,7 @@ def respond_securely(request: Any, load: Callable[[], Any], guards: Guards) -> A
 
 def _place_in_run(request: Request) -> tuple[str, int]:
     """Return which private fit a sum is for, and the round; exact ones have no fit."""
-    release = getattr(request, "release", None)
+    release = request.private_release
     return ("", 1) if release is None else (release.fit, release.question.server_round)
 
 
@@ -162,7 +162,7 @@ def subject_of(schema: Schema, request: Request, grid: FixedGrid) -> bytes:
     >>> one == subject_of(Schema(3), AskKeys(bytes(16)), DEFAULT_GRID)
     False
     """
-    columns, release = request.columns or (), getattr(request, "release", None)
+    columns, release = request.columns or (), request.private_release
     told = [
         (schema.n_features, schema.n_targets),
         (grid.fraction_bits, grid.total_bits, grid.exponents),
@@ -229,7 +229,7 @@ def _masked(
     told = request.session, request.present, request.boxes
     state, masked = mask(before, *told, numbers, guard.min_clients)
     if request.release is None:
-        guards.remember(loaded, found[3] if len(found) > 3 else None)
+        guards.remember(loaded, found.origin)
     return state, Answer(request.task, {"masked": masked}, 1, rows.schema)
 
 

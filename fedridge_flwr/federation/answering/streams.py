@@ -22,7 +22,7 @@ def as_stream(data: Any, request: Request, what: str) -> RawRows | RowStream:
         )
     if request.task == AskTable.task or request.coding is not None:
         raise ProtocolError(NO_TABLE)
-    if getattr(request, "release", None) is not None:
+    if request.is_private:
         # A batch that cannot be read would tell of one record that it is there.
         raise PrivacyError("a private release needs (X, y), neither batches nor names.")
     return stream if request.task == AskStatistics.task else stream.collected()

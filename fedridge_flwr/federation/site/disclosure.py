@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import os
-import tomllib
-import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._checks import check_flag, check_positive, check_whole, must_be
-from ..._files import read_file
-from ..._text import counted, quoted
+from ..._checks import check_flag, check_positive, check_whole
 from ...data.local_table import RowOrigin
 from ...data.rows import Rows
 from ...data.schema import HasSchema
 from ...errors import PolicyError, PrivacyError
 from ...privacy.ledger import PrivacyLedger
 from ...privacy.policy import PrivacyPolicy
-from .rare_values import effective_number, rare_levels, rare_values, rare_weights
-from .request_names import ABOUT_KEYS, NAMES, REQUESTS, USUAL
+from .presets import preset_rules, refuse_weaker
+from .request_names import REQUESTS, USUAL
+from .request_rules import column_reasons, request_reasons
+from .row_rules import FEW_ROWS, ROW_RULES
 from .upload_history import UploadHistory, identities
+from .written_rules import (
+    PATHS,
+    checked_path,
+    checked_texts,
+    read_rules,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from ..requests import Request
-
-_RATIO = 0.33
-PRESETS: dict[int, dict[str, Any]] = {
-    3: {"min_rows": 3, "min_rows_per_level": 3, "max_columns_per_row": _RATIO},
-    5: {"min_rows": 5, "min_rows_per_level": 5, "max_columns_per_row": _RATIO},
-    6: {"min_rows": 6, "min_rows_per_level": 6, "max_columns_per_row": _RATIO},
-    10: {
-        "min_rows": 10,
-        "min_rows_per_level": 3,
-        "max_columns_per_row": 0.1,
-        "min_sites": 3,
-    },
-    11: {"min_rows": 11, "min_rows_per_level": 11, "max_columns_per_row": _RATIO},
-}
 
 
 @dataclass(frozen=True)
@@ -114,7 +105,7 @@ class SitePolicy:
     Rules about rows (`min_rows`, `min_rows_per_level`, `max_columns_per_row` and
     `min_row_difference`) do not apply to private releases: the noise covers each
     record as far as `max_epsilon` says, while a refusal that depends on one record
-    would tell that it is there.
+    would tell that it is there. So no rule limits the columns of a private release.
 
     Examples
     --------
@@ -154,16 +145,12 @@ but column 0 of X has only 1 row with a value other than its most common one.
         _ = self.accepted_privacy  # raises where its numbers are invalid
         for name in ("require_privacy", "require_secure_sums"):
             check_flag(name, getattr(self, name), error=PolicyError)
-        if self.allowed_columns is not None:
-            _keep_names(self, "allowed_columns")
-        _keep_names(self, "forbidden_columns")
-        _keep_names(self, "requests", REQUESTS)
-        for name, kind in _PATHS.items():
-            path = getattr(self, name)
-            if path is not None:
-                if not isinstance(path, str | os.PathLike) or not str(path):
-                    raise must_be(name, f"the path of a {kind}", path, PolicyError)
-                object.__setattr__(self, name, Path(path))
+        for name, known in _TEXTS.items():
+            given = getattr(self, name)
+            if given is not None or name != "allowed_columns":
+                object.__setattr__(self, name, checked_texts(name, given, known))
+        for name in PATHS:
+            object.__setattr__(self, name, checked_path(name, getattr(self, name)))
         if self.require_privacy and self.max_epsilon is None:
             raise PolicyError(
                 "require_privacy needs max_epsilon: with a large epsilon there is "
@@ -226,19 +213,12 @@ but column 0 of X has only 1 row with a value other than its most common one.
         fedridge_flwr.errors.PolicyError: min_rows=5 is weaker than preset 11, which \
 has 11: leave it out, or add override=True.
         """
-        if type(k) is not int or k not in PRESETS:
-            known = ", ".join(map(str, PRESETS))
-            raise must_be("preset", f"one of {known}", k, PolicyError)
+        usual = preset_rules(k)
         check_flag("override", override, error=PolicyError)
-        _refuse_unknown(rules)
-        base = cls(**PRESETS[k])
-        policy = cls(**{**PRESETS[k], **rules})
-        for name in rules if not override else ():
-            if _weaker(name, getattr(policy, name), getattr(base, name)):
-                raise PolicyError(
-                    f"{name}={rules[name]!r} is weaker than preset {k}, which has "
-                    f"{getattr(base, name)!r}: leave it out, or add override=True."
-                )
+        refuse_unknown(rules, _names(cls))
+        policy = cls(**{**usual, **rules})
+        if not override:
+            refuse_weaker(k, rules, policy, cls(**usual))
         return policy
 
     @classmethod
@@ -276,22 +256,17 @@ no rule 'min_row'.
         """
         file = Path(path)
         try:
-            rules = tomllib.loads(read_file(file))
-            if not rules:
-                raise PolicyError("it is empty.")
-            for name in _PATHS:
-                if isinstance(rules.get(name), str) and rules[name]:
-                    rules[name] = file.parent / rules[name]
+            rules = read_rules(file)
             if "preset" in rules:
                 return cls.preset(rules.pop("preset"), **rules)
-            _refuse_unknown(rules)
+            refuse_unknown(rules, _names(cls))
             return cls(**rules)
         except (OSError, ValueError, RecursionError) as error:
             why = getattr(error, "strerror", None) or str(error)
             why = why.replace("override=True", "override = true")  # as TOML has it
             raise PolicyError(f"the site policy {file} cannot be used: {why}") from None
 
-    # ---- rules ------------------------------------------------------------------
+    # ---- privacy --------------------------------------------------------------------
 
     @property
     def accepted_privacy(self) -> PrivacyPolicy | None:
@@ -314,118 +289,46 @@ no rule 'min_row'.
         file = Path(self.state).resolve() / "private-releases.db"
         return PrivacyLedger(file, self.max_epsilon, self.max_delta)
 
+    # ---- reasons: what all who apply a policy ask, before anything is sent ----------
+
     def reasons_by_request(self, request: Request) -> Iterator[str]:
         """Yield why a request is declined, whatever the rows."""
-        names = [NAMES.get(request.task, request.task)]
-        if self.require_secure_sums and names[0] != "secure":
-            yield "require_secure_sums is set, but the request is not for a secure sum"
-        private = getattr(request, "release", None) is not None
-        if private:
-            names.append("private")  # also in a secure sum
-        if getattr(request, "mode", None) == "auto":
-            names.append("statistics")  # where they are small, they come at once
-        # A function of a column can make one row outweigh all others, as a map can.
-        if request.feature_map is not None or _computes(request):
-            names.append("feature_maps")
-        if request.classes is not None:
-            names.append("classes")
-        if getattr(getattr(request, "probe", None), "leverages", False):
-            names.append("leverages")
-        # Before the rows are read: also that there is an error would be about them.
-        yield from self._asked_columns(request)
-        for name in dict.fromkeys(names):
-            if name not in self.requests:
-                yield f'"{name}" is not among the allowed requests'
-        if private and self.max_epsilon is None:
-            yield "max_epsilon is not set, so private requests are not answered"
-        if self.require_privacy and not (private or request.task in ABOUT_KEYS):
-            yield "require_privacy is set, but the request is not private"
-        if self.min_sites > 1:
-            claimed = request.sites
-            if claimed is None or claimed < self.min_sites:
-                said = "does not say how many" if claimed is None else f"asks {claimed}"
-                yield f"min_sites={self.min_sites}, but the server {said}"
-
-    def _asked_columns(self, request: Request) -> Iterator[str]:
-        formula, coding = getattr(request, "formula", None), request.coding
-        if coding is not None:
-            yield from self.reasons_by_columns(None, RowOrigin(coding.raw_columns))
-        elif formula is not None:
-            named = [*formula.columns, *formula.targets, formula.weights]
-            origin = RowOrigin(list(filter(None, named)))
-            # Of all columns of a table, where a formula takes them, the table decides.
-            if not formula.takes_all:
-                yield from self.reasons_by_columns(None, origin)
-
-    def reasons_by_table(self, n_rows: int, origin: RowOrigin) -> Iterator[str]:
-        """Yield why nothing is said of a table: its columns, its rows, its levels."""
-        yield from self.reasons_by_columns(None, origin)
-        yield from self.few_rows(n_rows)
-        yield from rare_levels(origin, self.min_rows_per_level)
+        return request_reasons(self, request)
 
     def reasons_by_columns(
         self, rows: HasSchema | None, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why columns are declined, by their names alone."""
-        if self.allowed_columns is None and not self.forbidden_columns:
-            return
-        if origin is not None and origin.columns is not None:
-            names = list(origin.columns)
-        elif rows is None or rows.feature_names is None or rows.target_names is None:
-            yield (
-                "allowed_columns or forbidden_columns are given, but X or y has no "
-                "column names (use data frames)"
-            )
-            return
-        else:
-            names = [*rows.feature_names, *rows.target_names]
-        forbidden = set(map(_folded, self.forbidden_columns))
-        banned = [name for name in names if _folded(name) in forbidden]
-        if banned:
-            yield f"columns are forbidden: {quoted(banned)}"
-        if self.allowed_columns is not None:
-            others = [name for name in names if name not in self.allowed_columns]
-            if others:
-                yield f"columns are not among the allowed ones: {quoted(others)}"
+        return column_reasons(self, rows, origin)
+
+    def reasons_by_table(self, n_rows: int, origin: RowOrigin) -> Iterator[str]:
+        """Yield why nothing is said of a table: its columns, its rows, its levels."""
+        yield from column_reasons(self, None, origin)
+        for rule in ROW_RULES:
+            yield from rule.of_table(self, n_rows, origin)
 
     def reasons_by_rows(
         self, rows: Rows, mapped: Rows, origin: RowOrigin | None = None
     ) -> Iterator[str]:
         """Yield why rows are declined; `mapped` are the same after the feature map."""
-        width = mapped.n_features + mapped.n_targets
-        yield from self.reasons_by_size(rows.n_filled, width)
-        yield from self.reasons_by_weights(rows)
-        least = self.min_rows_per_level
-        if least > 1:
-            yield from rare_weights(rows, least)
-            yield from rare_levels(origin, least)
-            yield from rare_values(rows, least)
-            if mapped is not rows:
-                yield from rare_values(mapped, least, " after the feature map")
+        yield from column_reasons(self, rows, origin)
+        for rule in ROW_RULES:
+            yield from rule.of_rows(self, rows, mapped, origin)
+
+    def reasons_by_statistics(self, stats: Any) -> Iterator[str]:
+        """Yield why finished statistics are declined, of rows that are elsewhere."""
+        yield from column_reasons(self, stats, None)
+        for rule in ROW_RULES:
+            yield from rule.of_statistics(self, stats)
 
     def reasons_by_weights(self, rows: Rows) -> Iterator[str]:
-        """Yield why weights are declined: a few rows outweigh all others."""
-        n_rows, effective = rows.n_filled, effective_number(rows)
-        if n_rows >= self.min_rows > effective:
-            yield (
-                f"min_rows={self.min_rows}, but with their weights {n_rows} rows "
-                f"count as only {effective:.3g}"
-            )
+        """Yield why rows are declined for the weights that a server's model gives."""
+        for rule in ROW_RULES:
+            yield from rule.of_weights(self, rows)
 
-    def reasons_by_size(self, n_rows: int, width: int) -> Iterator[str]:
-        """Yield why so many rows of so many columns are declined."""
-        yield from self.few_rows(n_rows)
-        ratio = self.max_columns_per_row
-        if ratio is not None and width > ratio * n_rows:
-            yield (
-                f"max_columns_per_row={ratio:g}, but there are {width} columns for "
-                f"{counted(n_rows, 'row')}"
-            )
-
-    def few_rows(self, n_rows: int) -> Iterator[str]:
-        """Yield that there are too few rows, if so."""
-        if n_rows < self.min_rows:
-            yield f"min_rows={self.min_rows}, but there are {n_rows}"
+    def reasons_by_number(self, n_rows: int) -> Iterator[str]:
+        """Yield that there are too few rows, or too few new ones, if so."""
+        return FEW_ROWS.of_number(self, n_rows)
 
     def remember(self, rows: Rows | None, origin: RowOrigin | None = None) -> None:
         """Enter an upload, or decline it if it is too much like an earlier one.
@@ -438,12 +341,6 @@ no rule 'min_row'.
         history.admit(identities(rows, origin), self.min_row_difference)
 
 
-def _computes(request: Request) -> bool:
-    """Whether a request is about columns that are computed from those of a table."""
-    asked = request.coding or getattr(request, "formula", None)
-    return asked is not None and asked.computes
-
-
 def decline(reasons: Iterable[str]) -> None:
     """Raise a `PolicyError` if there is any reason."""
     found = "; ".join(reasons)
@@ -451,47 +348,9 @@ def decline(reasons: Iterable[str]) -> None:
         raise PolicyError(f"declined by site policy: {found}.")
 
 
-_PATHS = {"state": "folder", "identity": "file", "roster": "file"}
+_TEXTS = {"allowed_columns": None, "forbidden_columns": None, "requests": REQUESTS}
 _WHOLE = ("min_rows", "min_rows_per_level", "min_sites", "min_row_difference")
 
 
-def _refuse_unknown(rules: Mapping[str, Any]) -> None:
-    known = [each.name for each in fields(SitePolicy)]
-    unknown = [name for name in rules if name not in known]
-    if unknown:
-        raise PolicyError(f"there is no rule {quoted(unknown)}.")
-
-
-def _folded(name: str) -> str:
-    """Return a name as people compare it: a typo must not let a column out."""
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-
-
-def _weaker(name: str, given: Any, base: Any) -> bool:
-    if name in _WHOLE:
-        return bool(given < base)
-    if name == "max_columns_per_row":
-        return given is None or given > base
-    return name == "requests" and not set(given) <= set(base)
-
-
-def _keep_names(
-    policy: SitePolicy, name: str, known: Collection[str] | None = None
-) -> None:
-    """Make a collection of texts a tuple, or say what is wrong with it."""
-    given = getattr(policy, name)
-    texts = () if isinstance(given, str | Mapping) else tuple(_iterate(given))
-    wrong = isinstance(given, str | Mapping) or given is None
-    if wrong or not all(isinstance(text, str) for text in texts):
-        raise must_be(name, "a list of texts", given, PolicyError)
-    unknown = [text for text in texts if known is not None and text not in known]
-    if unknown:
-        raise PolicyError(
-            f"{name} has {quoted(unknown)}; known values are "
-            f"{quoted(list(known or ()))}."
-        )
-    object.__setattr__(policy, name, texts)
-
-
-def _iterate(given: Any) -> Iterable[Any]:
-    return given if isinstance(given, Collection) else (None,)
+def _names(policy: type[SitePolicy]) -> list[str]:
+    return [each.name for each in fields(policy)]

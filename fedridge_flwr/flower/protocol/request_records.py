@@ -213,7 +213,7 @@ def _write_residuals(request: AskResiduals) -> Any:
 
 def _write_secure(request: Request) -> Any:
     fields, arrays = secure_parts(request)
-    release = getattr(request, "release", None)
+    release = request.private_release
     if release is not None:
         fields |= _release_fields(release)
         arrays |= _coefficients(release)
