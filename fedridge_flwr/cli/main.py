@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ..data.formula import formula_of
+from ..data.site_files import TABLE_OPTIONS, table_facts
 from ..errors import FedRidgeError
 from . import options as o
 from .ledger_commands import app as ledger_app
@@ -102,7 +103,9 @@ def fit(
     )
     page = None
     if output is not None:  # before anything is printed, perhaps into a broken pipe
-        page = write_run(output, found, formula=asked.text, data=Path(data).name)
+        about = {"formula": asked.text, "data": Path(data).name}
+        about |= table_facts(data, client_column=client_column, table=table)
+        page = write_run(output, found, **about)
     print("\n".join([fit_summary(found), *fit_notes(found)]))
     print()
     print("\n".join([str(found.report_), *declined_lines(found)]))
@@ -205,7 +208,7 @@ def show(
 
     Standard errors are shown too, if the report.json beside it has them.
     """
-    from ..federation.reporting.run_folder import saved_summary
+    from ..federation.reporting.run_folder import saved_about, saved_summary
     from ..regression.model import RidgeModel
 
     path = model / "model.json" if model.is_dir() else model
@@ -213,6 +216,8 @@ def show(
     print(saved_summary(found, path.parent))
     if found.coding is not None:
         print(f"\n{found.coding.describe()}")
+    if told := saved_about(path.parent).get(TABLE_OPTIONS):
+        print(f"Table options: {told}")
 
 
 @app.command()

@@ -23,33 +23,12 @@ from .fits.standard_errors import infer_result
 from .recommend import better_mode
 from .report import FitReport
 from .reporting.site_comparison import compare_sites
+from .reporting.told_settings import told_settings, weighted_by
 from .round import Fit, FitResult, Round
 from .scope import STRICT, scope_text, with_reasons
 from .settings import FitSettings
 
 log = logging.getLogger("flwr")
-
-# What a report tells of the settings; names of columns are in the model.
-_TOLD = (
-    "alphas",
-    "cv",
-    "one_standard_error",
-    "standard_errors",
-    "fit_intercept",
-    "standardize",
-    "class_weight",
-    "min_clients",
-    "wire_dtype",
-    "statistics",
-    "family",
-    "mode",
-    "tol",
-    "max_rounds",
-    "max_bytes",
-    "screen",
-    "unnamed",
-    "strict",
-)
 
 
 def way_of_fitting(settings: FitSettings) -> Fit:
@@ -302,10 +281,14 @@ class FitRun:
             },
             screening=gathered.screener.summary,
             error=str(result.error or ""),
-            settings=_told(self.settings),
+            settings=told_settings(self.settings),
             residual_failures=dict(result.residual_failures),
             compare=partial(compare_sites, result, gathered.table.parts),
         )
+        if weights := weighted_by(self.settings, total):
+            self.report.settings["weights"] = weights
+            if model is not None:
+                model.weighted_by = weights
         if self.settings.family != "gaussian":
             self.report.infer = getattr(model, "inference", None)
         elif total.n_features <= LARGEST_SPECTRUM:
@@ -404,14 +387,6 @@ def better_form(model: RidgeModel) -> str:
         f'statistics="triangular": the system has condition {model.condition_:.0e}, of '
         "which sums lose the digits and a factor half as many."
     )
-
-
-def _told(settings: FitSettings) -> dict[str, Any]:
-    """Return the settings that are not the defaults, as JSON-able values."""
-    given = {name: getattr(settings, name) for name in _TOLD}
-    if not isinstance(given["alphas"], str | None):
-        given["alphas"] = [float(alpha) for alpha in given["alphas"]]
-    return {k: v for k, v in given.items() if v != getattr(FitSettings, k)}
 
 
 def _sentences(asked: Sequence[Callable[[], str]]) -> str:

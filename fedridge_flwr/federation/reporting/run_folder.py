@@ -112,6 +112,15 @@ def saved_summary(model: RidgeModel, folder: Path) -> str:
         return model.summary()
 
 
+def saved_about(folder: Path) -> dict[str, str]:
+    """Return what a fit said of itself in the report of a folder, if there is one."""
+    try:
+        found = FitReport.load(folder / "report.json").about
+    except (OSError, FedRidgeError):
+        return {}
+    return {str(name): str(text) for name, text in found.items()}
+
+
 def page_from_folder(
     folder: str | os.PathLike[str], *, title: str | None = None
 ) -> str:
