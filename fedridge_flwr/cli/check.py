@@ -33,6 +33,7 @@ from ..federation.settings import FAMILY_ROUNDS, FitSettings
 from ..federation.site.disclosure import SitePolicy
 from ..regression.inference.residual_moments import POWERS, ResidualProbe
 from ..statistics.encoding import Encoded, encode_rows
+from ..statistics.outcome import FRACTIONS
 from .column_ranges import ColumnRange, code_notes, column_ranges
 from .fit import misspelt
 
@@ -199,6 +200,8 @@ def _check_family(
                 "later rounds were not checked: if the coefficients of the server gave "
                 "almost all weight to a few rows, the policy would decline."
             )
+    if found.family == "poisson" and bool(np.mod(raw[1], 1.0).any()):
+        found.notes.append(FRACTIONS.replace("its", "the"))
     sent = family_answer(asked, raw, origin, Guards())
     found.sent = None if found.refusals else sent
 

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from .._checks import check_choice, must_be
+from .._text import nearest
 from ..errors import FedRidgeError
 from .formula_tree import (
     COMPARISONS,
@@ -99,6 +100,8 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
                 )
         object.__setattr__(self, "levels", levels)
         self.parsed(())
+        if not self.takes_all:
+            self.refuse_others(self.columns)
         if self.weights in {*self.columns, *self.targets}:
             raise FedRidgeError(
                 f"formula: {self.weights!r} is the column of weights, so it cannot "
@@ -123,6 +126,21 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
         targets = [target] if isinstance(target, str) else list(target)
         right = "." if features is None else _sum_of(features)
         return cls(f"{_sum_of(targets)} ~ {right}", **options)
+
+    def refuse_others(self, columns: Sequence[str]) -> None:
+        """Refuse levels and categories of what is none of the features.
+
+        They would have no effect, and a misspelt name would not be noticed.
+        """
+        for what, named in (("levels", self.levels), ("categorical", self.categorical)):
+            for name in named:
+                if name in columns:
+                    continue
+                close = nearest(name, columns)
+                raise FedRidgeError(
+                    f"{what}: {name!r} is not among the features of the formula"
+                    + (f": is {close!r} meant?" if close else ".")
+                )
 
     # ---- what is in it ----------------------------------------------------------
 

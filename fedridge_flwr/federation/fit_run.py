@@ -15,6 +15,7 @@ from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
 from ..regression.summary import recommends_triangular
+from ..statistics.outcome import FRACTIONS, has_fractions
 from .fits.family_fit import family_fit
 from .fits.multiround_fit import multiround
 from .fits.one_shot import one_shot, solve_gathered
@@ -276,7 +277,7 @@ class FitRun:
             },
             remarks={
                 client: why
-                for client, why in gathered.remarks.items()
+                for client, why in self._remarks(gathered).items()
                 if client not in failures
             },
             screening=gathered.screener.summary,
@@ -304,6 +305,16 @@ class FitRun:
         if exact is not None and model is not None:
             self.report.diagnose = partial(spectrum, exact, model)
         self.report.advise = self._advice(result)
+
+    def _remarks(self, gathered: Any) -> dict[str, str]:
+        """Return what is unusual about clients, with their counts that are none."""
+        found = dict(gathered.remarks)
+        if self.settings.family == "poisson":
+            for client, part in gathered.answers.parts.items():
+                if has_fractions(part):
+                    both = filter(None, [found.get(client), FRACTIONS])
+                    found[client] = "; ".join(both)
+        return found
 
     @property
     def _given_alpha(self) -> float:
