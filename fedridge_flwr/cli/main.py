@@ -177,7 +177,7 @@ def check(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="model.json")],
+    model: Annotated[Path, typer.Argument(help="model.json, or a folder with one.")],
     data: Annotated[Path, typer.Argument(help="Table with new rows.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
     unknown: Annotated[
@@ -188,14 +188,14 @@ def predict(
 ) -> None:
     """Predict the rows of a new table, coded as the model was fitted.
 
-    MODEL is the model.json of a fit, DATA a table with new rows.
+    MODEL is the model.json of a fit, or its folder, DATA a table with new rows.
     """
     from .._checks import check_choice
     from ..regression.model import RidgeModel
     from .predict import predict_table
 
     check_choice("unknown", unknown, ("error", "missing"))
-    loaded = RidgeModel.load(model)
+    loaded = RidgeModel.load(_model_file(model))
     rows, gaps = predict_table(loaded, data, output, table=table, unknown=unknown)
     print(f"Wrote {output}: {rows} rows, {gaps} of them without a prediction.")
 
@@ -211,7 +211,7 @@ def show(
     from ..federation.reporting.run_folder import saved_about, saved_summary
     from ..regression.model import RidgeModel
 
-    path = model / "model.json" if model.is_dir() else model
+    path = _model_file(model)
     found = RidgeModel.load(path)
     print(saved_summary(found, path.parent))
     if found.coding is not None:
@@ -234,6 +234,11 @@ def report(
     page = output or folder / "report.html"
     page.write_text(page_from_folder(folder), encoding="utf-8")
     print(f"Wrote {page}.")
+
+
+def _model_file(given: Path) -> Path:
+    """Return the model that is given, be it by its folder."""
+    return given / "model.json" if given.is_dir() else given
 
 
 def _alphas(text: str) -> list[float] | str | None:

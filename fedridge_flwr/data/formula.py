@@ -11,6 +11,7 @@ from typing import Any
 from .._checks import check_choice, must_be
 from .._text import nearest
 from ..errors import FedRidgeError
+from .formula_hints import misplaced, refuse_foreign, slip
 from .formula_tree import (
     COMPARISONS,
     Facts,
@@ -247,8 +248,15 @@ def formula_of(formula: str, target: str, features: str, **more: Any) -> TableFo
     >>> formula_of("", "bp", "age, sex", categorical="sex").text
     '`bp` ~ `age` + `sex`'
     """
-    if bool(formula) == bool(target):
-        raise FedRidgeError("give a formula or a target.")
+    if not formula and not target:
+        raise FedRidgeError(
+            'there is no formula: give one, as in -f "bp ~ age + C(sex)", or a target.'
+        )
+    if formula and target:
+        raise FedRidgeError(
+            "a formula and a target are given: leave one of them out, since a formula "
+            "names its own target."
+        )
     if formula and features:
         raise FedRidgeError(
             "features can be given only with target; a formula names its own features."
@@ -294,6 +302,7 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
     formulaic = import_formulaic()
     refuse_mistakable(text, available)
     refuse_factor(text)
+    refuse_foreign(text)
     known = {"__formulaic_variables_available__": list(available)}
     try:
         parser = formulaic.parser.DefaultFormulaParser()
@@ -306,6 +315,7 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
         reason = _COLOUR.sub("", str(error)).split("\n")[0].rstrip(".")
         if _EQUALS.search(reason) and not _COMPARED.search(text):
             raise FedRidgeError(_TILDE) from None
+        reason = slip(text) or misplaced(reason)
         hint = f" {COMPARISONS}" if _COMPARES.search(reason) else ""
         raise FedRidgeError(f"formula: {reason}.{hint}") from None
     except (RecursionError, MemoryError):

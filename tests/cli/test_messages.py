@@ -365,3 +365,27 @@ def test_counts_that_are_not_whole_are_remarked_upon(
     assert out.count(told) <= 1
     checked = run(capsys, "check", sites / "north.csv", *asked)[1]
     assert (f"some of the {told}" in checked) == bool(added)
+
+
+def test_levels_that_have_no_rows_are_not_columns_to_drop(
+    sites: Path, capsys: Capsys
+) -> None:
+    for path in sites.glob("*.csv"):
+        frame = pd.read_csv(path)
+        frame["sex"] = np.where(frame["stage"] > 2, "f", "m")
+        frame.to_csv(path, index=False)
+    code, _, err = run(
+        capsys, *("fit", sites, "-f", "bp ~ age + sex * C(stage)", "--alpha", 0)
+    )
+    assert code == 2
+    assert "or take the interaction out of the formula (some combinations of" in err
+    assert "drop these columns" not in err
+    for path in sites.glob("*.csv"):
+        frame = pd.read_csv(path)
+        frame.loc[frame["stage"] == 4, "dose"] = None
+        frame.to_csv(path, index=False)
+    code, _, err = run(
+        capsys, *("fit", sites, "-f", "bp ~ dose + C(stage)", "--alpha", 0)
+    )
+    assert code == 2
+    assert "or merge these levels with others in every table" in err
