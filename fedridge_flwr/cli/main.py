@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from ..data.formula import formula_of
 from ..data.site_files import TABLE_OPTIONS, table_facts
+from ..data.table_options import TableOptions
 from ..errors import FedRidgeError
 from . import options as o
 from .ledger_commands import app as ledger_app
@@ -191,12 +193,20 @@ def predict(
     MODEL is the model.json of a fit, or its folder, DATA a table with new rows.
     """
     from .._checks import check_choice
+    from ..federation.reporting.run_folder import saved_about
     from ..regression.model import RidgeModel
     from .predict import predict_table
 
     check_choice("unknown", unknown, ("error", "missing"))
-    loaded = RidgeModel.load(_model_file(model))
-    rows, gaps = predict_table(loaded, data, output, table=table, unknown=unknown)
+    path = _model_file(model)
+    loaded = RidgeModel.load(path)
+    fitted = None
+    with suppress(FedRidgeError):  # a report of another fit, or changed by somebody
+        told = saved_about(path.parent).get(TABLE_OPTIONS, "")
+        fitted = TableOptions.from_text(told)
+    rows, gaps = predict_table(
+        loaded, data, output, table=table, unknown=unknown, fitted=fitted
+    )
     print(f"Wrote {output}: {rows} rows, {gaps} of them without a prediction.")
 
 

@@ -136,3 +136,18 @@ def test_a_column_of_clients_is_told(sites: Path, capsys: Capsys) -> None:
 def test_table_options_come_back_from_their_text(options: dict[str, object]) -> None:
     found = TableOptions.from_mapping(options)
     assert TableOptions.from_text(found.text) == found
+
+
+def test_a_prediction_warns_of_codes_of_the_fit(sites: Path, capsys: Capsys) -> None:
+    folder, new = sites.parent / "run", sites.parent / "new.csv"
+    run(capsys, "fit", sites, "-f", "bp ~ age + stage", "-o", folder)
+    frame = pd.DataFrame({"age": [41, -9, -9.0, 50], "stage": [1, 2, -9, 3]})
+    frame.to_csv(new, index=False)
+    asked = ["predict", folder, new, "-o", sites.parent / "predicted.csv"]
+    code, _, err = run(capsys, *asked)
+    assert code == 0
+    assert "new.csv has -9 in 'age' in 2 rows, which was a missing value" in err
+    assert "'stage'" not in err
+    _, out, err = run(capsys, *asked, "--table", sites / "table.toml")
+    assert "2 of them without a prediction" in out
+    assert "missing value" not in err
