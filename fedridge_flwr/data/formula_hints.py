@@ -8,7 +8,7 @@ from ..errors import FedRidgeError
 from .formula_tree import algebra
 
 _IN_QUOTES = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"")
-_CALL_IN_NAME = re.compile(r"`[^`]*\([^`]*`")
+_CALL_IN_NAME = re.compile(r"`[^`(]*\([^`]*`")
 _NAME = r"(`[^`]*`|[\w.]+)"
 _LEVEL = r"(?:\"([^\"]*)\"|'([^']*)'|(\d[\d.]*))"
 _RANDOM = re.compile(rf"\|\s*{_NAME}")
@@ -19,7 +19,7 @@ _RELEVEL = re.compile(
 _CALLED = re.compile(r"(?<![\w.])(relevel|offset|poly|cut|ifelse|Q)\s*\(")
 _POLY = re.compile(rf"(?<![\w.])poly\s*\(\s*{_NAME}\s*,\s*(?:degree\s*=\s*)?([2-9])\b")
 _FIRST = re.compile(rf"(?<![\w.])(?:cut|ifelse|Q|poly)\s*\(\s*['\"]?{_NAME}")
-_ENDS = re.compile(r"(\*\*|[-+*/:~])\s*$")
+_ENDS = re.compile(r"(\*\*|[-+*/:~])$")
 _MISPLACED = re.compile(r"Operator `(.+?)` has insuf+i?c?i?ent arguments")
 
 
@@ -38,7 +38,8 @@ compare with the level m.
 are not part of a formula: write C(hospital) for fixed effects, or use \
 random_site_effects on the statistics of the sites.
     """
-    told = _told(text)
+    # Long white space would take a regular expression long.
+    told = _told(" ".join(text.split()))
     if told:
         raise FedRidgeError(f"formula: {told}")
 
@@ -103,7 +104,7 @@ def slip(text: str) -> str:
     >>> slip("bp ~ age + (bmi"), slip("bp ~ age +"), slip("bp ~ age")
     ('a bracket ( is not closed', 'something is missing after +', '')
     """
-    bare = _IN_QUOTES.sub("_", text)
+    bare = "".join(_IN_QUOTES.sub("_", text).split())
     for quote in ("`", '"', "'"):
         if quote in bare:
             return f"a quote {quote} is not closed"
@@ -114,7 +115,7 @@ def slip(text: str) -> str:
             return "a bracket ) is not opened"
     if depth:
         return "a bracket ( is not closed"
-    ends = _ENDS.search(re.sub(r"\s*\)", "", bare))
+    ends = _ENDS.search(bare.replace(")", ""))
     return "" if ends is None else f"something is missing after {ends[1]}"
 
 
