@@ -135,6 +135,7 @@ missing_in.
 
         Examples
         --------
+        >>> from fedridge_flwr import TableOptions
         >>> options = TableOptions(decimal=",", missing=[-9], missing_in={"chol": [0]})
         >>> options.text
         '{ decimal = ",", missing = ["-9"], missing_in = { chol = ["0"] } }'

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from .._text import human_bytes
+from ..data.formula import TableFormula
 from ..errors import IncompleteFitError
 from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
+from ..regression.likelihood.family_inference import ROWS
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
 from ..regression.summary import recommends_triangular
@@ -24,12 +26,34 @@ from .fits.standard_errors import infer_result
 from .recommend import better_mode
 from .report import FitReport
 from .reporting.site_comparison import compare_sites
-from .reporting.told_settings import told_settings, weighted_by
 from .round import Fit, FitResult, Round
 from .scope import STRICT, scope_text, with_reasons
 from .settings import FitSettings
 
 log = logging.getLogger("flwr")
+
+# Names of columns are in the model; what the tables must be like is in the formula.
+_TOLD = (
+    "alphas",
+    "cv",
+    "one_standard_error",
+    "standard_errors",
+    "fit_intercept",
+    "standardize",
+    "class_weight",
+    "min_clients",
+    "wire_dtype",
+    "statistics",
+    "family",
+    "mode",
+    "tol",
+    "max_rounds",
+    "max_bytes",
+    "screen",
+    "unnamed",
+    "strict",
+)
+_ROUNDING = 1e-9
 
 
 def way_of_fitting(settings: FitSettings) -> Fit:
@@ -398,6 +422,59 @@ def better_form(model: RidgeModel) -> str:
         f'statistics="triangular": the system has condition {model.condition_:.0e}, of '
         "which sums lose the digits and a factor half as many."
     )
+
+
+def told_settings(settings: FitSettings) -> dict[str, Any]:
+    """Return the settings that are not the defaults, as JSON-able values.
+
+    Examples
+    --------
+    >>> asked = TableFormula("bp ~ age", missing="mean", weights="w")
+    >>> told_settings(FitSettings(formula=asked, strict=True))
+    {'strict': True, 'missing': 'mean', 'weights': 'w'}
+    """
+    given = {name: getattr(settings, name) for name in _TOLD}
+    if not isinstance(given["alphas"], str | None):
+        given["alphas"] = [float(alpha) for alpha in given["alphas"]]
+    found = {k: v for k, v in given.items() if v != getattr(FitSettings, k)}
+    return found | _of_formula(settings.formula)
+
+
+def _of_formula(formula: TableFormula | None) -> dict[str, Any]:
+    """Return what a formula says beside its text."""
+    if formula is None:
+        return {}
+    told: dict[str, Any] = {
+        "missing": "" if formula.missing == "drop" else formula.missing,
+        "categorical": list(formula.categorical),
+        "levels": {column: list(each) for column, each in formula.levels.items()},
+        "weights": formula.weights,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def weighted_by(settings: FitSettings, total: Any) -> str:
+    """Return the column of weights, "rows" if it has no name, "" if there is none.
+
+    Weights of arrays are known by their sum, unless that is the number of rows. Those
+    that `class_weight` makes are told as that setting.
+    """
+    if settings.formula is not None:
+        return settings.formula.weights
+    if settings.class_weight is not None or settings.privacy is not None:
+        return ""
+    parts: Sequence[Any] = getattr(total, "parts", None) or [total]
+    weights = [_total_weight(part) for part in parts]
+    if None in weights or not total.count:
+        return ""
+    apart = abs(sum(filter(None, weights)) - total.count)
+    return ROWS if apart > _ROUNDING * total.count else ""
+
+
+def _total_weight(part: Any) -> float | None:
+    """Return the sum of weights, where these statistics have it."""
+    found: float | None = getattr(getattr(part, "stats", part), "total_weight", None)
+    return found
 
 
 def _sentences(asked: Sequence[Callable[[], str]]) -> str:

@@ -41,7 +41,8 @@ class RidgeModel:
 
     Parameters
     ----------
-    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy, scope, coding
+    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy, scope, coding, \
+        weighted_by
         Kept as the attribute of the same name, most with an underscore, see below.
     fit_intercept : bool
         Whether the intercept was fitted.
