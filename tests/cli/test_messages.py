@@ -321,6 +321,13 @@ def test_an_outcome_that_does_not_vary(
     assert not (folder / "coefficients.csv").exists()
 
 
+def test_one_of_several_outcomes_does_not_vary(sites: Path, capsys: Capsys) -> None:
+    for path in sites.glob("*.csv"):
+        pd.read_csv(path).assign(same=5.3).to_csv(path, index=False)
+    _, out, _ = run(capsys, "fit", sites, "-f", "bp + same ~ age", "--alpha", 0)
+    assert "same does not vary over the rows of all clients: its standard errors" in out
+
+
 def test_text_as_an_outcome_is_told_what_to_write(sites: Path, capsys: Capsys) -> None:
     for path in sites.glob("*.csv"):
         frame = pd.read_csv(path)

@@ -12,7 +12,6 @@ from ..._checks import as_number, check_choice, check_flag, must_be
 from ..._text import counted
 from ..._types import Array
 from ...errors import FedRidgeError, IllConditionedWarning, StatisticsError
-from ...linalg.packed import mean_rounding
 from ..alpha.alpha_selection import AlphaSelection
 from ..least_squares import LeastSquares, least_squares
 from ..normal_equations import Statistics
@@ -27,6 +26,7 @@ from .inference_numbers import (
     FEWEST_SITES,
     cancellation_remedy,
     coefficient_tests,
+    constant_targets,
     f_test,
     goodness,
     notes_of,
@@ -262,9 +262,7 @@ def inference_of(
 
 def _refuse_constant(fit: LeastSquares) -> None:
     """Say that there is nothing to test, where every target is the same in all rows."""
-    stats = fit.stats
-    least = stats.total_weight * mean_rounding(stats.target_means)
-    if fit.has_constant and (np.asarray(fit.total) <= least).all():
+    if constant_targets(fit).all():
         raise StatisticsError(
             "the outcome does not vary over the rows of all clients: there is nothing "
             "to explain or to test."
