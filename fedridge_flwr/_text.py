@@ -1,5 +1,6 @@
 """Numbers, sizes and tables as readable text."""
 
+import difflib
 from collections.abc import Sequence
 
 
@@ -24,6 +25,19 @@ def quoted(names: Sequence[str], most: int = 4) -> str:
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(repr(str(name)) for name in names[:most]) + more
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Return the name that is most like another, "" if none is.
+
+    Examples
+    --------
+    >>> nearest("Ages", ["age", "sex"]), nearest("bmi", ["age", "sex"])
+    ('age', '')
+    """
+    lower = {other.lower(): other for other in names}
+    close = difflib.get_close_matches(name.lower(), lower, n=1)
+    return lower[close[0]] if close else ""
 
 
 def human_bytes(size: float) -> str:

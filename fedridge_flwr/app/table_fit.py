@@ -4,6 +4,7 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
+from ..data.site_files import table_facts
 from ..errors import FedRidgeError
 from ..federation.reporting.run_folder import fit_summary, write_run
 from ..flower import FedRidge
@@ -25,6 +26,12 @@ def fit_tables(grid: Grid, settings: AppSettings) -> None:
     print(f"\n{fit_summary(strategy)}\n\n{strategy.report_}\n", flush=True)
     if settings.output_dir and formula is not None:
         about = {"formula": formula.text, "data": Path(settings.data).name}
+        if settings.data:  # of other sites, nobody knows how they read their tables
+            about |= table_facts(
+                settings.data,
+                client_column=settings.client_column,
+                table=settings.table or None,
+            )
         page = write_run(settings.output_dir, strategy, **about)
         log.info("wrote model, report and figures to %s", page.parent)
 

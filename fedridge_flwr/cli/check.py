@@ -33,6 +33,8 @@ from ..federation.settings import FAMILY_ROUNDS, FitSettings
 from ..federation.site.disclosure import SitePolicy
 from ..regression.inference.residual_moments import POWERS, ResidualProbe
 from ..statistics.encoding import Encoded, encode_rows
+from ..statistics.outcome import FRACTIONS
+from .column_ranges import ColumnRange, code_notes, column_ranges
 from .fit import misspelt
 
 _MIXED = "Where other sites have only numbers in it, the fit leaves this site out."
@@ -62,6 +64,8 @@ class SiteCheck:
         Rules that would decline residuals, which robust standard errors need.
     notes : list of str
         What else the site should know.
+    ranges : dict of str to ColumnRange
+        Ends of the columns of numbers, which are shown here and never sent.
     """
 
     profile: TableProfile
@@ -72,6 +76,7 @@ class SiteCheck:
     refusals: list[str] = field(default_factory=list)
     no_residuals: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ranges: dict[str, ColumnRange] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return all of it for a person at the site."""
@@ -131,6 +136,8 @@ def check_site(
         _check_rows(found, local, found.coding, policy)
         found.notes += [f"{place}. {_MIXED}" for place in origin.mixed]
     found.notes += one.notes
+    found.ranges = column_ranges(local, profile)
+    found.notes += code_notes(found.ranges)
     _add_notes(found, formula, policy)
     found.notes += [hint.strip() for hint in misspelt(formula, local.names)]
     return found
@@ -194,6 +201,8 @@ def _check_family(found: SiteCheck, raw: RawRows, policy: SitePolicy | None) -> 
                 "later rounds were not checked: if the coefficients of the server gave "
                 "almost all weight to a few rows, the policy would decline."
             )
+    if found.family == "poisson" and bool(np.mod(raw[1], 1.0).any()):
+        found.notes.append(FRACTIONS.replace("its", "the"))
     sent = family_answer(asked, raw, Guards())
     found.sent = None if found.refusals else sent
 
@@ -224,9 +233,13 @@ def _lines(found: SiteCheck) -> Iterator[str]:
     if found.refusals:
         yield "Nothing would be sent. The requested columns are:"
     else:
-        yield "Before the fit, the server would learn this about the columns:"
+        yield (
+            "Before the fit, the server would learn this about the columns (but not "
+            "min and max, which are shown only here):"
+        )
     yield ""
-    yield text_table(["column", "kind", "missing", "levels"], _columns(profile))
+    heads = ["column", "kind", "missing", "min", "max", "levels"]
+    yield text_table(heads, _columns(found))
     yield ""
     if not found.refusals and found.sent is not None and found.coding is not None:
         yield from _sent_lines(found, found.sent, found.coding)
@@ -244,14 +257,16 @@ def _lines(found: SiteCheck) -> Iterator[str]:
     yield from (f"Note: {note}" for note in found.notes)
 
 
-def _columns(profile: TableProfile) -> list[list[str]]:
+def _columns(found: SiteCheck) -> list[list[str]]:
     rows = []
-    for name, column in profile.columns.items():
+    for name, column in found.profile.columns.items():
         levels = column.levels
         told = "too many" if levels is None else ", ".join(levels[:_SHOWN_LEVELS])
         if levels and len(levels) > _SHOWN_LEVELS:
             told += f", ... ({len(levels)} in all)"
-        rows.append([name, column.kind, str(column.missing), told])
+        ends = found.ranges.get(name)
+        ends_told = ["", ""] if ends is None else [f"{ends.low:g}", f"{ends.high:g}"]
+        rows.append([name, column.kind, str(column.missing), *ends_told, told])
     return rows
 
 

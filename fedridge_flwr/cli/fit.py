@@ -21,6 +21,7 @@ from ..federation.requests import AskOutcome, AskStatistics
 from ..federation.site.disclosure import SitePolicy
 from ..flower.error_text import DECLINED
 from ..flower.local_fit import LocalFit
+from .copies import copies, copy_text
 from .progress import Progress
 
 _HAS_TEXT = "has text in"
@@ -59,7 +60,9 @@ def fit_tables(
     sites = progress.watch({file.name: file.open for file in files})
     fit = LocalFit(formula=formula, **settings)
     try:
-        return fit.run(sites, Guards(policies=policies))
+        fit.run(sites, Guards(policies=policies))
+        add_remarks(fit, files)
+        return fit
     except FedRidgeError as error:
         hints = misspelt(formula, [name for file in files for name in _names(file)])
         hints += text_places(formula, files) if _HAS_TEXT in str(error) else []
@@ -69,6 +72,15 @@ def fit_tables(
         raise FedRidgeError("\n".join(told)) from None
     finally:
         progress.end()
+
+
+def add_remarks(fit: LocalFit, files: Sequence[SiteFile]) -> None:
+    """Add to the report what only somebody who has all tables can see."""
+    remarks = fit.report_.remarks
+    for first, second in copies(files):
+        if first in fit.report_.participants and second in fit.report_.participants:
+            told = filter(None, [remarks.get(second), copy_text(first, second)])
+            remarks[second] = "; ".join(told)
 
 
 def later_reasons(

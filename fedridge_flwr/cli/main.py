@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..data.formula import formula_of
+from ..data.site_files import TABLE_OPTIONS, table_facts
+from ..data.table_options import TableOptions
 from ..errors import FedRidgeError
 from . import options as o
 from .ledger_commands import app as ledger_app
@@ -102,7 +105,9 @@ def fit(
     )
     page = None
     if output is not None:  # before anything is printed, perhaps into a broken pipe
-        page = write_run(output, found, formula=asked.text, data=Path(data).name)
+        about = {"formula": asked.text, "data": Path(data).name}
+        about |= table_facts(data, client_column=client_column, table=table)
+        page = write_run(output, found, **about)
     print("\n".join([fit_summary(found), *fit_notes(found)]))
     print()
     print("\n".join([str(found.report_), *declined_lines(found)]))
@@ -174,7 +179,7 @@ def check(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="model.json")],
+    model: Annotated[Path, typer.Argument(help="model.json, or a folder with one.")],
     data: Annotated[Path, typer.Argument(help="Table with new rows.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
     unknown: Annotated[
@@ -185,15 +190,23 @@ def predict(
 ) -> None:
     """Predict the rows of a new table, coded as the model was fitted.
 
-    MODEL is the model.json of a fit, DATA a table with new rows.
+    MODEL is the model.json of a fit, or its folder, DATA a table with new rows.
     """
     from .._checks import check_choice
+    from ..federation.reporting.run_folder import saved_about
     from ..regression.model import RidgeModel
     from .predict import predict_table
 
     check_choice("unknown", unknown, ("error", "missing"))
-    loaded = RidgeModel.load(model)
-    rows, gaps = predict_table(loaded, data, output, table=table, unknown=unknown)
+    path = _model_file(model)
+    loaded = RidgeModel.load(path)
+    fitted = None
+    with suppress(FedRidgeError):  # a report of another fit, or changed by somebody
+        told = saved_about(path.parent).get(TABLE_OPTIONS, "")
+        fitted = TableOptions.from_text(told)
+    rows, gaps = predict_table(
+        loaded, data, output, table=table, unknown=unknown, fitted=fitted
+    )
     print(f"Wrote {output}: {rows} rows, {gaps} of them without a prediction.")
 
 
@@ -205,14 +218,16 @@ def show(
 
     Standard errors are shown too, if the report.json beside it has them.
     """
-    from ..federation.reporting.run_folder import saved_summary
+    from ..federation.reporting.run_folder import saved_about, saved_summary
     from ..regression.model import RidgeModel
 
-    path = model / "model.json" if model.is_dir() else model
+    path = _model_file(model)
     found = RidgeModel.load(path)
     print(saved_summary(found, path.parent))
     if found.coding is not None:
         print(f"\n{found.coding.describe()}")
+    if told := saved_about(path.parent).get(TABLE_OPTIONS):
+        print(f"Table options: {told}")
 
 
 @app.command()
@@ -229,6 +244,11 @@ def report(
     page = output or folder / "report.html"
     page.write_text(page_from_folder(folder), encoding="utf-8")
     print(f"Wrote {page}.")
+
+
+def _model_file(given: Path) -> Path:
+    """Return the model that is given, be it by its folder."""
+    return given / "model.json" if given.is_dir() else given
 
 
 def _alphas(text: str) -> list[float] | str | None:

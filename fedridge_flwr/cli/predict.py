@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._text import quoted
+from .._text import counted, quoted
 from ..data.site_files import table_options
 from ..data.sources import TableBatch, TableFile
 from ..data.table_errors import UnknownLevelsError, load_arrow
+from ..data.table_options import TableOptions
+from ..data.table_values import level_of
 from ..errors import FedRidgeError
 from ..regression.model import RidgeModel
 from .progress import Progress
@@ -26,12 +30,14 @@ def predict_table(
     *,
     table: Path | None = None,
     unknown: str = "error",
+    fitted: TableOptions | None = None,
 ) -> tuple[int, int]:
     """Write a table with predictions beside its columns; return rows and gaps.
 
     Rows in which a value is missing, and nothing stands for it, have no prediction, and
     with ``unknown="missing"`` neither do those with a level that the model does not
-    know.
+    know. `fitted` says how the tables of the fit were read: what was a missing value
+    there and is none here causes a warning.
     """
     pa = load_arrow()
     from pyarrow import csv
@@ -43,6 +49,7 @@ def predict_table(
     file = TableFile(path, table_options(path, table))
     if model.coding is None:
         _refuse_other_columns(model, file)
+    codes = _Codes(model, file, fitted or TableOptions())
     rows = gaps = 0
     progress = Progress(0)
     writer: Any = None
@@ -50,6 +57,7 @@ def predict_table(
     try:
         for batch in file.batches():
             progress.step("rows are predicted")
+            codes.count(batch)
             lenient = unknown == "missing"
             try:
                 found, kept = _predictions(model, batch, unknown_is_missing=lenient)
@@ -74,7 +82,44 @@ def predict_table(
         if writer is not None:
             writer.close()
         unfinished.unlink(missing_ok=True)
+    codes.warn()
     return rows, gaps
+
+
+class _Codes:
+    """Entries that meant a missing value in the fit, and are values in a new table."""
+
+    def __init__(
+        self, model: RidgeModel, file: TableFile, fitted: TableOptions
+    ) -> None:
+        coding = model.coding
+        columns = () if coding is None else coding.columns
+        self._file, self._found = file, Counter[tuple[str, str]]()
+        single = dict(fitted.missing_in)
+        self._codes = {
+            c: {level_of(each) for each in (*fitted.missing, *single.get(c, ()))}
+            for c in columns
+        }
+
+    def count(self, batch: TableBatch) -> None:
+        """Count them in some rows; what this table reads as missing is no value."""
+        for column, codes in self._codes.items():
+            if codes and column in batch:
+                told = batch.levels(column).to_pylist()
+                for code in codes:
+                    self._found[column, code] += told.count(code)
+
+    def warn(self) -> None:
+        """Warn of what was found."""
+        for (column, code), rows in self._found.items():
+            if rows:
+                warnings.warn(
+                    f"{self._file.path.name} has {code} in {column!r} in "
+                    f"{counted(rows, 'row')}, which was a missing value in the tables "
+                    "of the fit, and was predicted as a value here: give the same "
+                    "table.toml, beside the table or with --table.",
+                    stacklevel=2,
+                )
 
 
 def _refuse_other_columns(model: RidgeModel, file: TableFile) -> None:

@@ -134,8 +134,11 @@ class Coding:
         lines = [f"Formula: {formula.text}"]
         if formula.weights:
             lines.append(f"Weights: {formula.weights}")
+        if formula.categorical:
+            lines.append(f"Categorical: {', '.join(formula.categorical)}")
         for column, told in self.levels.items():
-            lines.append(f"Levels of {column}: {', '.join(told)}")
+            declared = " (declared)" if column in formula.levels else ""
+            lines.append(f"Levels of {column}: {', '.join(told)}{declared}")
         lines.append(f"Missing values: {formula.missing}")
         for column, mean in self.means.items():
             lines.append(f"  {column}: {mean:.6g} in place of a missing value")

@@ -9,7 +9,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from .._checks import check_choice, must_be
+from .._text import nearest
 from ..errors import FedRidgeError
+from .formula_hints import misplaced, refuse_foreign, slip
 from .formula_tree import (
     COMPARISONS,
     Facts,
@@ -99,6 +101,8 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
                 )
         object.__setattr__(self, "levels", levels)
         self.parsed(())
+        if not self.takes_all:
+            self.refuse_others(self.columns)
         if self.weights in {*self.columns, *self.targets}:
             raise FedRidgeError(
                 f"formula: {self.weights!r} is the column of weights, so it cannot "
@@ -123,6 +127,21 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
         targets = [target] if isinstance(target, str) else list(target)
         right = "." if features is None else _sum_of(features)
         return cls(f"{_sum_of(targets)} ~ {right}", **options)
+
+    def refuse_others(self, columns: Sequence[str]) -> None:
+        """Refuse levels and categories of what is none of the features.
+
+        They would have no effect, and a misspelt name would not be noticed.
+        """
+        for what, named in (("levels", self.levels), ("categorical", self.categorical)):
+            for name in named:
+                if name in columns:
+                    continue
+                close = nearest(name, columns)
+                raise FedRidgeError(
+                    f"{what}: {name!r} is not among the features of the formula"
+                    + (f": is {close!r} meant?" if close else ".")
+                )
 
     # ---- what is in it ----------------------------------------------------------
 
@@ -229,8 +248,15 @@ def formula_of(formula: str, target: str, features: str, **more: Any) -> TableFo
     >>> formula_of("", "bp", "age, sex", categorical="sex").text
     '`bp` ~ `age` + `sex`'
     """
-    if bool(formula) == bool(target):
-        raise FedRidgeError("give a formula or a target.")
+    if not formula and not target:
+        raise FedRidgeError(
+            'there is no formula: give one, as in -f "bp ~ age + C(sex)", or a target.'
+        )
+    if formula and target:
+        raise FedRidgeError(
+            "a formula and a target are given: leave one of them out, since a formula "
+            "names its own target."
+        )
     if formula and features:
         raise FedRidgeError(
             "features can be given only with target; a formula names its own features."
@@ -276,6 +302,7 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
     formulaic = import_formulaic()
     refuse_mistakable(text, available)
     refuse_factor(text)
+    refuse_foreign(text)
     known = {"__formulaic_variables_available__": list(available)}
     try:
         parser = formulaic.parser.DefaultFormulaParser()
@@ -288,6 +315,7 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
         reason = _COLOUR.sub("", str(error)).split("\n")[0].rstrip(".")
         if _EQUALS.search(reason) and not _COMPARED.search(text):
             raise FedRidgeError(_TILDE) from None
+        reason = slip(text) or misplaced(reason)
         hint = f" {COMPARISONS}" if _COMPARES.search(reason) else ""
         raise FedRidgeError(f"formula: {reason}.{hint}") from None
     except (RecursionError, MemoryError):

@@ -17,6 +17,8 @@ from .table_options import TableOptions
 
 OPTIONS_FILE = "table.toml"
 """Beside the tables: how they are to be read."""
+TABLE_OPTIONS = "table options"
+"""What a report calls them."""
 # In a folder of tables, a .txt is more often a note about them: a pattern takes it.
 _SUFFIXES = (".csv", ".tsv", ".data", ".parquet", ".pq")
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
@@ -54,6 +56,17 @@ def table_options(data: Path, given: str | Path | None = None) -> TableOptions:
         return TableOptions.from_toml(given)
     beside = (data if data.is_dir() else data.parent) / OPTIONS_FILE
     return TableOptions.from_toml(beside) if beside.exists() else TableOptions()
+
+
+def table_facts(
+    data: str | Path, *, client_column: str = "", table: str | Path | None = None
+) -> dict[str, str]:
+    """Return what a report says of how the tables were read, where that was given."""
+    told = {
+        "client column": client_column,
+        TABLE_OPTIONS: table_options(Path(data), table).text,
+    }
+    return {name: text for name, text in told.items() if text}
 
 
 def find_site_files(

@@ -7,7 +7,6 @@ asks for numbers or levels, and not the first block of the file.
 
 from __future__ import annotations
 
-import difflib
 import stat
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import check_whole
-from .._text import quoted
+from .._text import nearest, quoted
 from ..errors import DataError
 from .table_errors import TableFileError, load_arrow
 from .table_options import TableOptions
@@ -301,8 +300,7 @@ def similar_name(name: str, names: tuple[str, ...]) -> str:
     >>> similar_name("Ages", ("age", "sex"))
     " Is 'age' meant? Names are case-sensitive."
     """
-    lower = {other.lower(): other for other in names}
-    close = difflib.get_close_matches(name.lower(), lower, n=1)
+    close = nearest(name, names)
     if close:
-        return f" Is {lower[close[0]]!r} meant? Names are case-sensitive."
+        return f" Is {close!r} meant? Names are case-sensitive."
     return f" The file has {quoted(names, most=12)}."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,6 +22,8 @@ MISSING = (
 """Entries that always mean a missing value: those of pandas, a point (SAS, Stata) and a
 question mark (UCI). Codes such as -9 or 999, and words that may be a category, such as
 "none" or "-", do so only where `TableOptions.missing` names them."""
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,47 @@ missing_in.
             return cls.from_mapping(options)
         except DataError as error:
             raise DataError(f"{path.name}: {error}") from None
+
+    @property
+    def text(self) -> str:
+        """What was given, as a table of TOML in one line; empty if all is detected.
+
+        Examples
+        --------
+        >>> from fedridge_flwr import TableOptions
+        >>> options = TableOptions(decimal=",", missing=[-9], missing_in={"chol": [0]})
+        >>> options.text
+        '{ decimal = ",", missing = ["-9"], missing_in = { chol = ["0"] } }'
+        >>> TableOptions.from_text(options.text) == options
+        True
+        """
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given["missing_in"] = dict(self.missing_in)
+        told = {k: v for k, v in given.items() if v not in (None, (), {})}
+        return _toml(told) if told else ""
+
+    @classmethod
+    def from_text(cls, text: str) -> TableOptions:
+        """Return the options in what `text` returned."""
+        if not text:
+            return cls()
+        try:
+            return cls.from_mapping(tomllib.loads(f"table = {text}")["table"])
+        except (ValueError, TypeError) as error:
+            raise DataError(f"these are no options of a table: {error}.") from None
+
+
+def _toml(value: Any) -> str:
+    """Return a value of an option as TOML: its texts are written as in JSON."""
+    match value:
+        case Mapping():
+            pairs = (
+                (k if _BARE.fullmatch(k) else _toml(k), v) for k, v in value.items()
+            )
+            return f"{{ {', '.join(f'{k} = {_toml(v)}' for k, v in pairs)} }}"
+        case list() | tuple():
+            return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _names(columns: Any) -> tuple[str, ...]:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from .._text import human_bytes
+from ..data.formula import TableFormula
 from ..errors import FedRidgeError, IncompleteFitError
 from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
+from ..regression.likelihood.family_inference import ROWS
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
 from ..regression.summary import recommends_triangular
+from ..statistics.outcome import FRACTIONS, has_fractions
 from .fits.family_fit import family_fit
 from .fits.multiround_fit import multiround
 from .fits.one_shot import one_shot, solve_gathered
@@ -29,7 +32,7 @@ from .settings import FitSettings
 
 log = logging.getLogger("flwr")
 
-# What a report tells of the settings; names of columns are in the model.
+# Names of columns are in the model; what the tables must be like is in the formula.
 _TOLD = (
     "alphas",
     "cv",
@@ -50,6 +53,7 @@ _TOLD = (
     "unnamed",
     "strict",
 )
+_ROUNDING = 1e-9
 
 
 def way_of_fitting(settings: FitSettings) -> Fit:
@@ -301,15 +305,19 @@ class FitRun:
             },
             remarks={
                 client: why
-                for client, why in gathered.remarks.items()
+                for client, why in self._remarks(gathered).items()
                 if client not in failures
             },
             screening=gathered.screener.summary,
             error=str(result.error or ""),
-            settings=_told(self.settings),
+            settings=told_settings(self.settings),
             residual_failures=dict(result.residual_failures),
             compare=partial(compare_sites, result, gathered.table.parts),
         )
+        if weights := weighted_by(self.settings, total):
+            self.report.settings["weights"] = weights
+            if model is not None:
+                model.weighted_by = weights
         if self.settings.family != "gaussian":
             self.report.infer = getattr(model, "inference", None)
         elif total.n_features <= LARGEST_SPECTRUM:
@@ -325,6 +333,16 @@ class FitRun:
         if exact is not None and model is not None:
             self.report.diagnose = partial(spectrum, exact, model)
         self.report.advise = self._advice(result)
+
+    def _remarks(self, gathered: Any) -> dict[str, str]:
+        """Return what is unusual about clients, with their counts that are none."""
+        found = dict(gathered.remarks)
+        if self.settings.family == "poisson":
+            for client, part in gathered.answers.parts.items():
+                if has_fractions(part):
+                    both = filter(None, [found.get(client), FRACTIONS])
+                    found[client] = "; ".join(both)
+        return found
 
     @property
     def _given_alpha(self) -> float:
@@ -410,12 +428,57 @@ def better_form(model: RidgeModel) -> str:
     )
 
 
-def _told(settings: FitSettings) -> dict[str, Any]:
-    """Return the settings that are not the defaults, as JSON-able values."""
+def told_settings(settings: FitSettings) -> dict[str, Any]:
+    """Return the settings that are not the defaults, as JSON-able values.
+
+    Examples
+    --------
+    >>> asked = TableFormula("bp ~ age", missing="mean", weights="w")
+    >>> told_settings(FitSettings(formula=asked, strict=True))
+    {'strict': True, 'missing': 'mean', 'weights': 'w'}
+    """
     given = {name: getattr(settings, name) for name in _TOLD}
     if not isinstance(given["alphas"], str | None):
         given["alphas"] = [float(alpha) for alpha in given["alphas"]]
-    return {k: v for k, v in given.items() if v != getattr(FitSettings, k)}
+    found = {k: v for k, v in given.items() if v != getattr(FitSettings, k)}
+    return found | _of_formula(settings.formula)
+
+
+def _of_formula(formula: TableFormula | None) -> dict[str, Any]:
+    """Return what a formula says beside its text."""
+    if formula is None:
+        return {}
+    told: dict[str, Any] = {
+        "missing": "" if formula.missing == "drop" else formula.missing,
+        "categorical": list(formula.categorical),
+        "levels": {column: list(each) for column, each in formula.levels.items()},
+        "weights": formula.weights,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def weighted_by(settings: FitSettings, total: Any) -> str:
+    """Return the column of weights, "rows" if it has no name, "" if there is none.
+
+    Weights of arrays are known by their sum, unless that is the number of rows. Those
+    that `class_weight` makes are told as that setting.
+    """
+    if settings.formula is not None:
+        return settings.formula.weights
+    if settings.class_weight is not None or settings.privacy is not None:
+        return ""
+    parts: Sequence[Any] = getattr(total, "parts", None) or [total]
+    weights = [_total_weight(part) for part in parts]
+    if None in weights or not total.count:
+        return ""
+    apart = abs(sum(filter(None, weights)) - total.count)
+    return ROWS if apart > _ROUNDING * total.count else ""
+
+
+def _total_weight(part: Any) -> float | None:
+    """Return the sum of weights, where these statistics have it."""
+    found: float | None = getattr(getattr(part, "stats", part), "total_weight", None)
+    return found
 
 
 def _sentences(asked: Sequence[Callable[[], str]]) -> str:

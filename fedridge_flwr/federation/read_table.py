@@ -10,6 +10,7 @@ from typing import Any
 from ..data.coding import Coding
 from ..data.formula import TableFormula
 from ..data.local_table import as_local_table
+from ..data.site_files import table_options
 from ..data.sources import TableFile
 from ..data.table_options import TableOptions
 from ..errors import DataError, FedRidgeError
@@ -38,7 +39,9 @@ def read_table(
     missing : {"drop", "mean", "indicator", "error"}
         How missing values are handled, see `TableFormula`.
     options : TableOptions, optional
-        How the file is read; by default detected.
+        How the file is read. By default as ``fedridge fit``, ``check`` and ``predict``
+        read it: as ``table.toml`` beside the file says, where there is one, and
+        otherwise detected. ``TableOptions()`` ignores that file.
 
     Returns
     -------
@@ -76,7 +79,8 @@ def read_table(
     ([1.0, 0.0], None)
     """
     if isinstance(source, str | Path):
-        source = TableFile(source, options)
+        found = table_options(Path(source)) if options is None else options
+        source = TableFile(source, found)
     table = as_local_table(source)
     if table is None:
         raise DataError(

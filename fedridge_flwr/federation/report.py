@@ -118,7 +118,9 @@ class FitReport:
     screening : str
         What was compared to find them, and what was not and why.
     settings : dict of str to Any
-        Settings of the fit that are not the defaults, as the strategies take them.
+        Settings of the fit that are not the defaults, as the strategies take them, and
+        what a formula says beside its text: "missing", "categorical", "levels" and
+        "weights" (here "rows" if weights came without a name).
     about : dict of str to str
         Description of the fit by the program that ran it: "title", "question",
         "formula", "data" and the like. The HTML page shows it.

@@ -41,7 +41,8 @@ class RidgeModel:
 
     Parameters
     ----------
-    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy, scope, coding
+    coef, intercept, alpha, n_rows, n_clients, condition, r2, privacy, scope, coding, \
+        weighted_by
         Kept as the attribute of the same name, most with an underscore, see below.
     fit_intercept : bool
         Whether the intercept was fitted.
@@ -98,6 +99,8 @@ class RidgeModel:
         How the columns of a table become features, where there was a formula.
     form : str
         Form of the statistics it was solved from: "moments" or "triangular".
+    weighted_by : str
+        Column of weights, "rows" if it has no name; empty without weights.
     infer : callable or None
         Returns the `Inference` of a federated fit; neither saved nor copied.
 
@@ -136,6 +139,7 @@ class RidgeModel:
         scope: str = "",
         coding: Coding | None = None,
         form: str = "moments",
+        weighted_by: str = "",
     ) -> None:
         self.coef_, self.intercept_, self.alpha_ = coef, intercept, alpha
         self.fit_intercept, self.standardize = fit_intercept, standardize
@@ -144,6 +148,7 @@ class RidgeModel:
         self.alpha_chosen_by, self.privacy_ = alpha_chosen_by, privacy
         self.infer: Callable[[], Inference] | None = None
         self.scope_, self.coding, self.form = scope, coding, form
+        self.weighted_by = weighted_by
         self.feature_map: FeatureMap | None = None
         self._n_features_in: int | None = None
         self.map_fingerprint = map_fingerprint

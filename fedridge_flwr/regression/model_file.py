@@ -72,6 +72,8 @@ def write_model(model: RidgeModel, path: Path) -> None:
         content["target_names"] = _known(model.targets)
     if model.scope_:
         content["scope"] = model.scope_
+    if model.weighted_by:
+        content["weighted_by"] = model.weighted_by
     if model.form != "moments":
         content["statistics"] = model.form
     if model.coding is not None:
@@ -279,6 +281,7 @@ _DIGESTS = ("hash", "sorted_hash")
 _LATER_KEYS = (
     *("alpha_chosen_by", "privacy", "map_fingerprint", "feature_map"),
     *("target_names", "features", "targets", "scope", "coding", "statistics"),
+    "weighted_by",
 )
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "coef": _numbers,
@@ -298,6 +301,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "privacy": _optional(_privacy),
     "map_fingerprint": _optional(_text),
     "scope": lambda name, value: "" if value is None else _text(name, value),
+    "weighted_by": lambda name, value: "" if value is None else _text(name, value),
     "statistics": lambda name, value: check_choice(
         name, "moments" if value is None else value, STATISTICS
     ),

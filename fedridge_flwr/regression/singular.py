@@ -1,5 +1,6 @@
 """Which columns make a system of equations singular, and what to do about it."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,10 @@ from ..errors import SingularSystemError, column_labels
 from ..linalg.pivoted import factor_of_matrix
 
 _SHOWN = 4
+# As formulas name the columns of levels, and of interactions with them.
+_LEVEL = re.compile(r"\[T\.[^\[\]]+\]")
+_INTERACTION = re.compile(r"\[[^\[\]]+\]:|:[^\s:']+\[[^\[\]]+\]")
+_RELATED = re.compile(r" (is a|are) (linear|copy)|dependent")
 _DEPENDENT = 1e-10
 
 
@@ -62,14 +67,38 @@ def too_few_rows(count: int, needed: int) -> list[str]:
 
 
 def singular_error(
-    reasons: Sequence[str], alpha: float = 0.0, drop: str = "drop these columns"
+    reasons: Sequence[str], alpha: float = 0.0, drop: str = ""
 ) -> SingularSystemError:
     """Return the error with these reasons and the remedy that fits alpha."""
+    drop = drop or what_to_drop(*reasons)
     penalty = "use alpha > 0" if alpha == 0.0 else f"raise alpha (now {alpha:g})"
     return SingularSystemError(
         f"the data do not determine the coefficients: {'; '.join(reasons)}. "
         f"Remedy: {penalty}, or {drop}."
     )
+
+
+def what_to_drop(*reasons: str) -> str:
+    """Return what to do about columns: those of levels are not in any table.
+
+    Examples
+    --------
+    >>> what_to_drop("column 2 ('dose') is constant")
+    'drop these columns'
+    >>> what_to_drop("column 2 ('sex[T.x]') is constant")
+    'merge these levels with others in every table'
+    >>> what_to_drop("column 4 ('sex[T.m]:C(ward)[T.2]') is constant")
+    'take the interaction out of the formula (some combinations of levels have no, or \
+too few, rows), or merge levels in every table'
+    """
+    if any(_INTERACTION.search(reason) for reason in reasons):
+        return (
+            "take the interaction out of the formula (some combinations of levels "
+            "have no, or too few, rows), or merge levels in every table"
+        )
+    if any(_LEVEL.search(r) and not _RELATED.search(r) for r in reasons):
+        return "merge these levels with others in every table"
+    return "drop these columns"
 
 
 def _nearly(matrix: Array, names: Sequence[str] | None) -> str:

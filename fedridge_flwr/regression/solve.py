@@ -26,7 +26,7 @@ from ..linalg.shifted import ShiftedSystem
 from .accuracy import rounding_error
 from .model import RidgeModel
 from .normal_equations import NormalEquations, Statistics, normal_equations
-from .singular import explain_singular, singular_error, too_few_rows
+from .singular import explain_singular, singular_error, too_few_rows, what_to_drop
 
 _HALF_THE_DIGITS = 1e8
 _THREE_DIGITS = 1e-3
@@ -433,13 +433,13 @@ def _triangular_remedy(equations: NormalEquations, condition: str = "") -> str:
 
 def _singular(equations: NormalEquations, alpha: float) -> SingularSystemError:
     stats = equations.stats
-    drop = "drop these columns"
+    reasons = _reasons(equations, alpha)
+    drop = what_to_drop(*reasons)
     if stats.feature_map is not None:
         drop = "use a smaller feature map (columns are those that it makes)"
     if stats.rounding:
         drop += ", or have the statistics sent as float64 and not as float32"
     drop += _standardize_remedy(equations, alpha)
-    reasons = _reasons(equations, alpha)
     if any(text in reason for text in _MAYBE_NEARLY for reason in reasons):
         drop += _triangular_remedy(equations, " if they depend only nearly")
     return singular_error(reasons, alpha, drop)

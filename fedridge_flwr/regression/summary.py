@@ -11,6 +11,7 @@ from .._text import counted
 from ..errors import FedRidgeError
 from .inference.inference_frames import se_type
 from .inference.inference_text import coefficient_cells, goodness_lines
+from .likelihood.family_inference import FREQUENCIES, weighted_text
 from .printed_table import plain
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .model import RidgeModel
 
 _HALF_THE_DIGITS = 1e8
+_PRECISIONS = "a row of weight 2 has half the variance of one of weight 1 (WLS)."
 
 
 def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
@@ -42,8 +44,27 @@ def model_summary(model: RidgeModel, inference: Inference | None = None) -> str:
         facts["privacy"] = _privacy(model.privacy_)
     lines = [f"  {name:<10}  {value}" for name, value in facts.items()]
     table = _coefficients(model) if inference is None else _tested(model, inference)
+    note = weights_note(model)
+    table += [""] if note and inference is None else []
+    table += [f"  {note}"] if note else []
     lines = [kind_of(model), *lines, "", *table]
     return "\n".join([*lines, "", model.scope_] if model.scope_ else lines)
+
+
+def weights_note(model: RidgeModel) -> str:
+    """Return by what rows were weighted, and what standard errors make of it.
+
+    Examples
+    --------
+    >>> from fedridge_flwr import RidgeModel
+    >>> coef = np.array([1.0])
+    >>> weights_note(RidgeModel(coef=coef, intercept=0.0, alpha=0.0, weighted_by="w"))
+    'Weighted by w: a row of weight 2 has half the variance of one of weight 1 (WLS).'
+    """
+    if not model.weighted_by:
+        return ""
+    what = FREQUENCIES if hasattr(model, "family") else _PRECISIONS
+    return f"{weighted_text(model.weighted_by)}: {what}"
 
 
 def kind_of(model: RidgeModel) -> str:

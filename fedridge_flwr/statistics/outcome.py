@@ -26,7 +26,9 @@ from ..linalg.packed import diagonal_positions, upper_triangle
 from .moments import check_mergeable
 from .sufficient import SufficientStatistics
 
-_ROUNDING = 1e-9
+FRACTIONS = "some of its counts are not whole numbers: is the outcome a count?"
+_ROUNDING, _FRACTION = 1e-9, 1e-4
+_LARGEST_SUM = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +227,32 @@ class OutcomeStatistics(HasSchema):
         slack = _ROUNDING * (abs(entropy) + abs(least) + total + weight)
         if total < 0 or not entropy >= least - slack:
             raise StatisticsError("no counts can have these sums.")
+
+
+def has_fractions(part: OutcomeStatistics) -> bool:
+    """Whether some counts are certainly no whole numbers: their sums are not.
+
+    With weights, sums of whole numbers may be anything.
+
+    Examples
+    --------
+    >>> from fedridge_flwr.data.rows import check_rows
+    >>> X = np.array([[1.0], [2.0], [4.0]])
+    >>> for y in ([0.0, 1.0, 4.0], [0.5, 1.0, 1.5]):
+    ...     rows = check_rows(X, np.array(y))
+    ...     print(has_fractions(OutcomeStatistics.of_counts(rows, (0.0, 0.0))))
+    False
+    True
+    """
+    stats, d = part.stats, part.n_features
+    if stats.total_weight != stats.count:
+        return False
+    mean, spread = stats.means[d], float(stats.comoment[d, d])
+    total = stats.count * mean
+    sums = np.array([total, spread + total * mean])
+    # Beyond, rounding is as large as a fraction.
+    known = np.abs(sums) < _LARGEST_SUM
+    return bool((np.abs(sums - np.rint(sums))[known] > _FRACTION).any())
 
 
 @dataclass

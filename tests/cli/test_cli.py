@@ -106,6 +106,9 @@ def test_fit_show_report_predict(
     rows[["stage", "sex", "age"]].to_csv(new, index=False)
     code, out, _ = run(capsys, "predict", folder / "model.json", new, "-o", predicted)
     assert code == 0
+    by_folder = tmp_path / "by_folder.csv"
+    assert run(capsys, "predict", folder, new, "-o", by_folder)[0] == 0
+    assert by_folder.read_bytes() == predicted.read_bytes()
     found = pd.read_csv(predicted)
     assert list(found) == ["stage", "sex", "age", "predicted_bp"]
     np.testing.assert_allclose(
@@ -251,7 +254,11 @@ def test_target_features_and_a_client_column(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["fit", "{sites}"], "give a formula or a target"),
+        (["fit", "{sites}"], "there is no formula: give one"),
+        (
+            ["fit", "{sites}", "-f", "bp ~ age", "--target", "bp"],
+            "a formula and a target are given",
+        ),
         (["fit", "{sites}", "-f", "bp ~ scale(age)"], "each site's own rows"),
         (["fit", "{sites}", "-f", "bp ~ height"], "no table matches the formula"),
         (["fit", "nowhere", "-f", "bp ~ age"], "nowhere"),

@@ -261,7 +261,7 @@ def test_why_numbers_of_a_site_are_not_shown(sites: Path, capsys: Capsys) -> Non
     frame = pd.read_csv(sites / "east.csv")[:3]
     frame.to_csv(sites / "east.csv", index=False)
     _, out, _ = run(capsys, "fit", sites, "-f", FORMULA)
-    assert "east (withheld: fewer than 5 rows)" in out
+    assert "    east: withheld: fewer than 5 rows" in out
 
 
 def test_a_family_with_a_penalty_says_why_it_has_no_standard_errors(
@@ -281,3 +281,118 @@ def test_check_takes_alpha_as_a_fit_does(sites: Path, capsys: Capsys) -> None:
     code, _, err = run(capsys, *asked, "--alpha", "-1")
     assert code == 2
     assert "alpha must be a finite number" in err
+
+
+# ---- what a formula does not have, and outcomes that are none ---------------------
+
+
+@pytest.mark.parametrize("option", ["--levels", "--categorical"])
+@pytest.mark.parametrize("features", ["age + C(stage)", "."])
+def test_levels_of_no_feature_are_refused(
+    option: str, features: str, sites: Path, capsys: Capsys
+) -> None:
+    given = "stgae=0|1|2|3|4" if option == "--levels" else "stgae"
+    asked = ("fit", sites, "-f", f"bp ~ {features}", option, given)
+    code, _, err = run(capsys, *asked)
+    assert code == 2
+    assert f"{option[2:]}: 'stgae' is not among the features of the formula" in err
+    assert ": is 'stage' meant?" in err
+
+
+@pytest.mark.parametrize("alpha", [0, 1])
+def test_an_outcome_that_does_not_vary(
+    alpha: int, sites: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    for path in sites.glob("*.csv"):
+        frame = pd.read_csv(path).assign(same=5.3)
+        frame.loc[0, "age"] = None  # so that the sites are shown
+        frame.to_csv(path, index=False)
+    folder = tmp_path / "run"
+    asked = ("fit", sites, "-f", "same ~ age + dose", "--alpha", alpha, "-o", folder)
+    code, out, _ = run(capsys, *asked)
+    told = "No standard errors: the outcome does not vary over the rows of all clients"
+    assert code == 0
+    assert told in out
+    assert told in run(capsys, "show", folder)[1]
+    assert told[20:] in (folder / "report.html").read_text("utf-8")
+    assert "inf" not in out.replace("influence", "").replace("bound inf", "")
+    assert "R² and influence are not known: the outcome does not vary" in out
+    assert "need each site's statistics" not in out
+    assert not (folder / "coefficients.csv").exists()
+
+
+def test_one_of_several_outcomes_does_not_vary(sites: Path, capsys: Capsys) -> None:
+    for path in sites.glob("*.csv"):
+        pd.read_csv(path).assign(same=5.3).to_csv(path, index=False)
+    _, out, _ = run(capsys, "fit", sites, "-f", "bp + same ~ age", "--alpha", 0)
+    assert "same does not vary over the rows of all clients: its standard errors" in out
+
+
+def test_text_as_an_outcome_is_told_what_to_write(sites: Path, capsys: Capsys) -> None:
+    for path in sites.glob("*.csv"):
+        frame = pd.read_csv(path)
+        frame["ill"] = np.where(frame["stage"] > 2, "yes", "no")
+        frame.to_csv(path, index=False)
+    asked = ("-f", "ill ~ age", "--family", "binomial")
+    told = "for a yes/no outcome, write 1 for yes and 0 for no"
+    assert told in run(capsys, "fit", sites, *asked)[2]
+    assert told in run(capsys, "check", sites / "north.csv", *asked)[1]
+    frame = pd.read_csv(sites / "north.csv").astype({"bp": object})
+    frame.loc[3, "bp"] = "high"  # a slip, and no yes/no outcome
+    frame.to_csv(sites / "north.csv", index=False)
+    assert told not in run(capsys, "fit", sites, "-f", "bp ~ age")[2]
+
+
+def test_a_measurement_is_no_class(sites: Path, capsys: Capsys) -> None:
+    asked = ("-f", "bp ~ age", "--family", "binomial")
+    for place in ("fit", sites), ("check", sites / "north.csv"):
+        _, out, err = run(capsys, *place, *asked)
+        assert "bp has 60 different numbers; binomial needs 0 and 1" in out + err
+        assert "leave out classes=" not in out + err
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("added", [0.0, 0.3, 0.5])
+def test_counts_that_are_not_whole_are_remarked_upon(
+    weights: bool, added: float, sites: Path, capsys: Capsys
+) -> None:
+    north = pd.read_csv(sites / "north.csv")
+    north["stage"] += np.where(np.arange(len(north)) % 4 == 1, added, 0.0)
+    north["dose"] = 1.0 + np.arange(len(north)) % 3
+    north.to_csv(sites / "north.csv", index=False)
+    for path in sites.glob("[!n]*.csv"):
+        pd.read_csv(path).assign(dose=1.5).to_csv(path, index=False)
+    asked = ["-f", "stage ~ age", "--family", "poisson", "--alpha", 0]
+    asked += ["--weights", "dose"] if weights else []
+    told = "counts are not whole numbers: is the outcome a count?"
+    code, out, _ = run(capsys, "fit", sites, *asked)
+    assert code == 0
+    # Sums of weighted counts tell nothing.
+    assert (f"client north: some of its {told}" in out) == bool(added and not weights)
+    assert out.count(told) <= 1
+    checked = run(capsys, "check", sites / "north.csv", *asked)[1]
+    assert (f"some of the {told}" in checked) == bool(added)
+
+
+def test_levels_that_have_no_rows_are_not_columns_to_drop(
+    sites: Path, capsys: Capsys
+) -> None:
+    for path in sites.glob("*.csv"):
+        frame = pd.read_csv(path)
+        frame["sex"] = np.where(frame["stage"] > 2, "f", "m")
+        frame.to_csv(path, index=False)
+    code, _, err = run(
+        capsys, *("fit", sites, "-f", "bp ~ age + sex * C(stage)", "--alpha", 0)
+    )
+    assert code == 2
+    assert "or take the interaction out of the formula (some combinations of" in err
+    assert "drop these columns" not in err
+    for path in sites.glob("*.csv"):
+        frame = pd.read_csv(path)
+        frame.loc[frame["stage"] == 4, "dose"] = None
+        frame.to_csv(path, index=False)
+    code, _, err = run(
+        capsys, *("fit", sites, "-f", "bp ~ dose + C(stage)", "--alpha", 0)
+    )
+    assert code == 2
+    assert "or merge these levels with others in every table" in err

@@ -46,7 +46,9 @@ def arrow(data: pd.DataFrame) -> dict[str, Any]:
 
 
 def coding_of(text: str, **more: Any) -> Coding:
-    formula = TableFormula(text, categorical=["b", "c"], **more)
+    named = TableFormula(text).columns
+    coded = [column for column in ("b", "c") if column in named]
+    formula = TableFormula(text, categorical=coded, **more)
     levels = {c: LEVELS[c] for c in formula.columns if c in LEVELS}
     if "Treatment" not in text and "C(c)" not in text and "c" in formula.columns:
         levels.setdefault("c", LEVELS["c"])

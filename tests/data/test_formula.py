@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fedridge_flwr import FedRidgeError, TableFormula
@@ -126,7 +128,24 @@ def test_what_would_take_forever_is_refused_at_once(text: str) -> None:
     [
         ("~ a", "target ~ features"),
         ("y", "target ~ features"),
-        ("y ~ a | b", "target ~ features"),
+        ("y ~ a | b", r"write C\(b\) for fixed effects"),
+        ("y ~ a + (1|b)", r"write C\(b\).*random_site_effects"),
+        ("y ~ a + (b", r"a bracket \( is not closed"),
+        ("y ~ log(a", r"a bracket \( is not closed"),
+        ("y ~ a + b)", r"a bracket \) is not opened"),
+        ("y ~ a + `b", "a quote ` is not closed"),
+        ("y ~ a +", r"something is missing after \+"),
+        ("y ~ (a + b *) + c", r"something is missing beside \*"),
+        ("y ~ a:", "something is missing after :"),
+        ("y ~ relevel(a, ref = 'm')", r'write C\(a, Treatment\("m"\)\)'),
+        ('y ~ relevel(C(a), "m")', r'write C\(a, Treatment\("m"\)\)'),
+        ("y ~ relevel(a)", r"Treatment\(.*for relevel"),
+        ('y ~ C(a, ref="m")', r'write C\(a, Treatment\("m"\)\)'),
+        ("y ~ C(`a b`, base=4)", r'write C\(`a b`, Treatment\("4"\)\)'),
+        ("y ~ a + offset(log(years))", "weights, log of the exposure"),
+        ("y ~ poly(a, 3)", r"Write a \+ I\(a\*\*2\) \+ I\(a\*\*3\)"),
+        ("y ~ cut(a, 3)", "make such a column in every table"),
+        ("y ~ Q('a b')", "in backquotes"),
         ("y ~ 1", "no features"),
         ("y ~ y", "both sides"),
         ("y ~ C(a) + a", "category"),
@@ -161,7 +180,11 @@ def test_target_and_features_are_a_formula() -> None:
 
 def test_a_formula_travels() -> None:
     formula = TableFormula(
-        "y ~ C(a)", categorical=["b"], levels={"a": ["1"]}, missing="mean", weights="w"
+        "y ~ C(a) + b",
+        categorical=["b"],
+        levels={"a": ["1"]},
+        missing="mean",
+        weights="w",
     )
     assert TableFormula.from_content(formula.content()) == formula
 
@@ -257,3 +280,25 @@ def test_what_people_know_from_r_has_its_remedy(text: str, reason: str) -> None:
 def test_columns_may_be_called_like_functions_of_r() -> None:
     formula = TableFormula("bp ~ `my factor(x)` + factor + C(ward, Treatment('a(b)'))")
     assert formula.columns == ("my factor(x)", "factor", "ward")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ('y ~ C(a, Treatment("x|y")) + b', ("a", "b")),
+        ("y ~ `a|b` + `cut(c)`", ("a|b", "cut(c)")),
+        ("y ~ offset + poly + cut", ("offset", "poly", "cut")),
+        ("y ~ `dose C(x, 2)`", ("dose C(x, 2)",)),
+    ],
+)
+def test_what_is_only_spelled_alike_is_not_refused(
+    text: str, columns: tuple[str, ...]
+) -> None:
+    assert TableFormula(text).columns == columns
+
+
+@pytest.mark.parametrize("more", [{"levels": {"trige": ["1"]}}, {"categorical": ["Y"]}])
+def test_levels_and_categories_are_of_features(more: dict[str, Any]) -> None:
+    with pytest.raises(FedRidgeError, match="is not among the features"):
+        TableFormula("y ~ triage", **more)
+    TableFormula("y ~ .", **more)  # which columns there are is not known yet

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from fedridge_flwr import DataError, read_table
+from fedridge_flwr import DataError, TableOptions, read_table
 
 FRAME = pd.DataFrame(
     {
@@ -38,3 +40,14 @@ def test_a_target_is_missed_unless_a_coding_is_given() -> None:
     _, _, several = read_table(FRAME.assign(pulse=1.0), "bp + pulse ~ age")
     with pytest.raises(DataError, match="no column 'pulse'"):
         read_table(FRAME, several)  # one of two targets may be a slip
+
+
+def test_options_beside_a_file_are_read_as_by_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "north.csv"
+    FRAME.fillna(-9).to_csv(file, index=False)
+    (tmp_path / "table.toml").write_text("missing = [-9]", "utf-8")
+    X, _, coding = read_table(file, "bp ~ age")
+    assert X["age"].tolist() == [41.0, 63.0, 50.0]
+    assert read_table(str(file), coding)[0].equals(X)
+    plain, _, _ = read_table(file, "bp ~ age", options=TableOptions())
+    assert plain["age"].tolist() == [41.0, -9.0, 63.0, 50.0]

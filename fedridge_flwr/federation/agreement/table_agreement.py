@@ -181,11 +181,12 @@ def _features_and_categories(tables: _Tables) -> tuple[tuple[str, ...], list[str
     features = formula.used_columns(_all_columns(tables.profiles))
     if not features:
         raise FedRidgeError("formula: the tables have no column beside the target.")
+    formula.refuse_others(features)
     outcomes = [*formula.targets, *filter(None, [formula.weights])]
     for column in [*outcomes, *features]:
         _refuse_lacking(tables, column)
     for column in [*outcomes, *formula.numbers]:
-        _refuse_unless(tables, column, "number", "must be a number in this formula")
+        _refuse_unless_number(tables, column, outcome=column in formula.targets)
     categories = [c for c in features if _is_category(tables, c)]
     for column in [*outcomes, *features]:
         filled = column in features and _is_filled(formula, column in categories)
@@ -239,10 +240,15 @@ def _refuse_lacking(tables: _Tables, column: str) -> None:
             tables.refuse(site, f"the table has no column {column!r}")
 
 
-def _refuse_unless(tables: _Tables, column: str, kind: str, reason: str) -> None:
+def _refuse_unless_number(tables: _Tables, column: str, *, outcome: bool) -> None:
     for site, found in tables.column(column).items():
-        if found.kind not in (kind, "empty"):
-            tables.refuse(site, f"column {column!r} {_is_a(found)} and {reason}")
+        if found.kind in ("number", "empty"):
+            continue
+        rows = tables.profiles[site].rows - found.missing
+        reason = f"{_is_a(found)} and must be a number in this formula"
+        if outcome and found.kind == "text" and found.n_text == rows:
+            reason += ": for a yes/no outcome, write 1 for yes and 0 for no"
+        tables.refuse(site, f"column {column!r} {reason}")
 
 
 def _is_category(tables: _Tables, column: str) -> bool:

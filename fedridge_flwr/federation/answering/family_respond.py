@@ -74,7 +74,10 @@ def family_rows(request: Any, raw: RawRows) -> FamilyRows:
     labels: tuple[str, ...] = ()
     if request.family == "binomial":
         first = request.task == AskOutcome.task
-        labels, codes = outcome_codes(y, None if first else request.labels)
+        try:
+            labels, codes = outcome_codes(y, None if first else request.labels)
+        except DataError as error:
+            raise DataError(_not_classes(request, y) or str(error)) from None
         loaded = _with_classes(X, codes, weight, y)
         origin = _with_levels(origin, codes, loaded)
     else:
@@ -86,6 +89,19 @@ def family_rows(request: Any, raw: RawRows) -> FamilyRows:
     rows = loaded.arranged(request.columns)
     visible = rows if offset is None else _with_offset(rows, offset)
     return FamilyRows(labels, loaded, rows, visible, origin, offset)
+
+
+def _not_classes(request: Any, y: Any) -> str:
+    """Say that y is a measurement, if its numbers are too many to be classes."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+        return ""
+    coding = request.coding
+    name = "y" if coding is None else coding.target_names[0]
+    return (
+        f"{name} has {len(np.unique(values))} different numbers; binomial needs 0 and "
+        '1, or labels of classes. For numbers use family="gaussian".'
+    )
 
 
 def _outcome(family: Any, rows: Rows, labels: Any, offset: Array | None) -> Answer:

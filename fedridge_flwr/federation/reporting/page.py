@@ -11,7 +11,12 @@ import numpy as np
 
 from ..._text import counted, human_bytes
 from ...regression.model import RidgeModel
-from ...regression.summary import coefficient_names, kind_of, target_label
+from ...regression.summary import (
+    coefficient_names,
+    kind_of,
+    target_label,
+    weights_note,
+)
 from .family_tables import family_tables, is_family
 from .figures import Drawing, coefficients_key, drawings
 from .markup import Markup, facts, join, table, tag
@@ -183,8 +188,11 @@ def _explained(model: RidgeModel, report: FitReport) -> tuple[str, str]:
 
 def _standard_errors(model: RidgeModel | None, report: FitReport) -> Iterable[Markup]:
     if is_family(model):
-        return family_tables(model)
-    return standard_error_tables(report.standard_errors)
+        yield from family_tables(model)
+    else:
+        yield from standard_error_tables(report.standard_errors)
+    if model is not None and model.weighted_by:
+        yield tag("p", weights_note(model), class_="muted")
 
 
 def _coefficients(

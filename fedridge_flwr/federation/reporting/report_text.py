@@ -68,9 +68,10 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
     lines = [report.incomplete] if report.incomplete else []
     lines.append(report_title(report))
     lines += [f"  {name:<{width}}  {value}" for name, value in rows]
-    lines += site_lines(report.comparison.sites, report.name_of) if diagnostics else []
-    if diagnostics and report.comparison.intercepts:
-        lines.append(f"  {report.comparison.intercepts}")
+    if diagnostics:
+        compared = report.comparison
+        lines += site_lines(compared.sites, report.name_of, compared.not_known)
+        lines += [f"  {compared.intercepts}"] if compared.intercepts else []
     for title, clients in (
         ("suspect, but in the model", report.suspects),
         ("worth a look", report.remarks),

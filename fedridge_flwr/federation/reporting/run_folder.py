@@ -98,7 +98,17 @@ def fit_summary(run: Any) -> str:
     try:
         return model.summary(run.inference_)
     except (AttributeError, FedRidgeError):  # private, several rounds, too few rows
-        return model.summary()
+        report = getattr(run, "report_", None) or run.report
+        return f"{model.summary()}{_no_errors(model, report)}"
+
+
+def _no_errors(model: RidgeModel, report: FitReport) -> str:
+    """Say why a linear fit in one round has none of the usual standard errors."""
+    several = report.refinement is not None or model.privacy_ is not None
+    if several or hasattr(model, "labels") or model.map_fingerprint is not None:
+        return ""
+    told = report.standard_errors.not_known
+    return f"\n\n  No standard errors: {told}" if told else ""
 
 
 def saved_summary(model: RidgeModel, folder: Path) -> str:
@@ -106,10 +116,20 @@ def saved_summary(model: RidgeModel, folder: Path) -> str:
     if model.map_fingerprint is not None:
         return model.summary()
     try:
-        found: Any = FitReport.load(folder / "report.json").inference
-        return model.summary(found)
+        report = FitReport.load(folder / "report.json")
+        found: Any = report.inference
+        return f"{model.summary(found)}{_no_errors(model, report)}"
     except (OSError, FedRidgeError):  # there is no report, or one of another fit
         return model.summary()
+
+
+def saved_about(folder: Path) -> dict[str, str]:
+    """Return what a fit said of itself in the report of a folder, if there is one."""
+    try:
+        found = FitReport.load(folder / "report.json").about
+    except (OSError, FedRidgeError):
+        return {}
+    return {str(name): str(text) for name, text in found.items()}
 
 
 def page_from_folder(

@@ -14,6 +14,7 @@ from ..._types import Array
 from ...data.table_profile import TableProfile
 from ...errors import FedRidgeError
 from ...linalg.blas import one_blas_thread
+from ...linalg.packed import mean_rounding
 from ...regression.model import RidgeModel
 from ...regression.normal_equations import as_moments
 from ...regression.sites.site_effects import fixed_site_effects
@@ -149,12 +150,25 @@ def _compare(result: FitResult, profiles: Mapping[str, TableProfile]) -> SiteCom
         shown = sorted(shown, key=lambda s: -(s.influence or 0.0))[:_DOTS]
         effects = _effects(model, scales, {s.client: without[s.client] for s in shown})
     reason = _not_known(result, full, len(members))
-    if not reason and not without:
+    if not reason and _is_constant(total):
+        reason = (
+            "R² and influence are not known: the outcome does not vary over the rows "
+            "of all clients."
+        )
+    elif not reason and not without:
         reason = (
             "Influence is not known: the effect of leaving out a site is below "
             "rounding error."
         )
     return SiteComparison(sites, effects, reason, _intercepts(full, model))
+
+
+def _is_constant(total: Any) -> bool:
+    """Whether no target varies."""
+    if total.form != "full" or not total.total_weight:
+        return False
+    spread = np.diagonal(total.centred_target_gram) / total.total_weight
+    return bool((spread <= mean_rounding(total.target_means)).all())
 
 
 def _intercepts(full: Mapping[str, Any], model: RidgeModel | None) -> str:

@@ -9,15 +9,27 @@ from typing import Any
 
 from .site_facts import SiteFacts
 
-_SHOWN = 12
+_SHOWN, _REMARKS = 12, 20
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _HUGE = 10.0
 
 
-def site_lines(sites: Sequence[SiteFacts], name_of: Callable[[str], str]) -> list[str]:
+def site_lines(
+    sites: Sequence[SiteFacts], name_of: Callable[[str], str], not_known: str = ""
+) -> list[str]:
     r"""Return the sites as lines of a report, of many the most influential.
 
-    One site is the whole fit, and without numbers there is nothing to compare.
+    One site is the whole fit, and without numbers there is nothing to compare. Remarks
+    are told of all sites.
+
+    Parameters
+    ----------
+    sites : sequence of SiteFacts
+        The sites.
+    name_of : callable
+        Returns what a client is called.
+    not_known : str
+        What is not known of single sites, and why.
 
     Examples
     --------
@@ -31,8 +43,10 @@ def site_lines(sites: Sequence[SiteFacts], name_of: Callable[[str], str]) -> lis
         a        300  0.52   1.1       0.25
         b         40  0.31   1.4       0.02
     """
-    compared = [site for site in sites if site.influence is not None or site.missing]
-    if len(sites) < 2 or not compared:
+    known = (
+        site.influence is not None or site.missing or site.remark for site in sites
+    )
+    if len(sites) < 2 or not any(known):
         return []
     shown, title = list(sites), "sites"
     if len(sites) > _SHOWN:
@@ -60,23 +74,21 @@ def site_lines(sites: Sequence[SiteFacts], name_of: Callable[[str], str]) -> lis
         lines.append(("    " + "  ".join(padded)).rstrip())
     more = len(sites) - len(shown)
     lines += [f"    ... and {more} more"] if more else []
-    return [f"  {title}:", *lines, *_footnotes(shown, name_of)]
+    return [f"  {title}:", *lines, *_footnotes(sites, name_of, not_known)]
 
 
 def _footnotes(
-    sites: Sequence[SiteFacts], name_of: Callable[[str], str]
+    sites: Sequence[SiteFacts], name_of: Callable[[str], str], not_known: str
 ) -> Iterator[str]:
-    """Say why numbers are not there."""
-    why = {site.client: site.remark.split("; ")[0] for site in sites}
-    absent = [
-        f"{name_of(client)} ({told})"
-        for client, told in why.items()
-        if told.startswith(("withheld", "without it"))
+    """Say what is worth a look at every site, and why numbers are not there."""
+    remarks = [
+        f"{name_of(site.client)}: {site.remark}" for site in sites if site.remark
     ]
-    if absent:
-        yield f"    -: {', '.join(absent)}"
-    elif all(site.r2 is None for site in sites):
-        yield "    R² and influence need each site's statistics of a linear model."
+    yield from (f"    {told}" for told in remarks[:_REMARKS])
+    if remarks[_REMARKS:]:
+        yield f"    ... and {len(remarks) - _REMARKS} more (see report.html)"
+    if not_known and all(site.r2 is None for site in sites):
+        yield f"    {not_known}"
 
 
 def count_text(count: int | None) -> str:

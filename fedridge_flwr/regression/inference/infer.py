@@ -26,6 +26,7 @@ from .inference_numbers import (
     FEWEST_SITES,
     cancellation_remedy,
     coefficient_tests,
+    constant_targets,
     f_test,
     goodness,
     notes_of,
@@ -130,8 +131,9 @@ def infer(
     SingularSystemError
         If the data do not determine the coefficients.
     StatisticsError
-        If there are no more rows than coefficients, `parts` or `residuals` are not of
-        the rows of `stats`, or the statistics are noisy or incomplete.
+        If the targets do not vary, there are no more rows than coefficients, `parts` or
+        `residuals` are not of the rows of `stats`, or the statistics are noisy or
+        incomplete.
     FedRidgeError
         If another argument is not valid.
 
@@ -165,6 +167,7 @@ def infer(
     fit = least_squares(
         stats, alpha, fit_intercept=fit_intercept, standardize=standardize
     )
+    _refuse_constant(fit)
     by_site = covariance.startswith("CR")
     if by_site and parts is None:
         raise FedRidgeError(
@@ -255,6 +258,15 @@ def inference_of(
         notes=notes_of(fit, covariance, n_sites),
         means=stats.feature_means,
     )
+
+
+def _refuse_constant(fit: LeastSquares) -> None:
+    """Say that there is nothing to test, where every target is the same in all rows."""
+    if constant_targets(fit).all():
+        raise StatisticsError(
+            "the outcome does not vary over the rows of all clients: there is nothing "
+            "to explain or to test."
+        )
 
 
 def _residual_meat(

@@ -6,10 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import fdtrc, ndtr, ndtri, stdtr, stdtrit
 
 from ..._types import Array
+from ...linalg.packed import mean_rounding
 from ..least_squares import LeastSquares, from_centred
+from ..sites.site_parts import target_labels
 
 FEWEST_SITES = 10
 _WORTH_TELLING = 4.0
@@ -162,6 +165,13 @@ def cancellation_remedy(fit: LeastSquares) -> str:
     return "the triangular form of the statistics does not lose them"
 
 
+def constant_targets(fit: LeastSquares) -> NDArray[np.bool_]:
+    """Return which targets are the same in all rows, up to rounding."""
+    stats = fit.stats
+    least = stats.total_weight * mean_rounding(stats.target_means)
+    return np.asarray(fit.has_constant & (np.asarray(fit.total) <= least))
+
+
 def notes_of(fit: LeastSquares, covariance: str, n_sites: int) -> tuple[str, ...]:
     """Return what is assumed, and what the numbers leave out."""
     stats, notes = fit.stats, [_ASSUMED[covariance[:2]]]
@@ -189,6 +199,13 @@ def notes_of(fit: LeastSquares, covariance: str, n_sites: int) -> tuple[str, ...
     if abs(stats.total_weight - stats.count) > 1e-9 * stats.count:
         notes.append(
             "Weighted rows: log-likelihood, AIC and BIC lack a constant of the weights."
+        )
+    flat = np.flatnonzero(constant_targets(fit))
+    if flat.size:
+        labels = target_labels(stats.schema)
+        notes.append(
+            f"{', '.join(labels[k] for k in flat)} does not vary over the rows of all "
+            "clients: its standard errors and tests mean nothing."
         )
     if fit.digits_lost >= _WORTH_TELLING:
         notes.append(

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio"}
 """What the exponentials of coefficients are."""
 
+ROWS = "rows"
+"""What rows are weighted by, where the column of weights has no name."""
+
+FREQUENCIES = (
+    "standard errors take the weights as numbers of rows (frequency weights), and are "
+    "not for sampling weights."
+)
+"""What standard errors of a family make of weights."""
+
 
 @dataclass(frozen=True, eq=False)
 class FamilyInference:
@@ -47,6 +56,8 @@ class FamilyInference:
         Of the model, and of one mean for all rows (NaN with an offset).
     log_likelihood : float
         Of the model.
+    weighted_by : str
+        Column of weights, "rows" if it has no name; empty without weights.
 
     Examples
     --------
@@ -75,6 +86,7 @@ class FamilyInference:
     deviance: float
     null_deviance: float
     log_likelihood: float
+    weighted_by: str = ""
 
     @property
     def se(self) -> Array:
@@ -207,9 +219,14 @@ class FamilyInference:
             raise ValueError("the numbers of the inference do not fit together")
         names = ("deviance", "null_deviance", "log_likelihood")
         rest = (content[name] for name in names)
-        numbers = [float("nan") if each is None else float(each) for each in rest]
+        fit = [float("nan") if each is None else float(each) for each in rest]
         rows = int(content["n_rows"])
-        return cls(family, terms, coefficients, covariance, rows, *numbers)
+        weighted_by = str(content.get("weighted_by", ""))
+        return cls(
+            *(family, terms, coefficients, covariance, rows),
+            *(fit[0], fit[1], fit[2]),
+            weighted_by=weighted_by,
+        )
 
     def _cells(self, level: float) -> tuple[list[str], list[list[str]]]:
         tail = (1.0 - level) / 2.0
@@ -228,6 +245,7 @@ class FamilyInference:
     def _facts(self, level: float) -> list[str]:
         """Return rows and fit, and what the interval is of."""
         null, tail = number(self.null_deviance, 6), (1.0 - level) / 2.0
+        weighted = self.weighted_by
         df = f"df {len(self.terms)} ({self.df_residual})"
         fit = f"deviance {self.deviance:.6g}"
         fit += f", null deviance {null}" if null else ""
@@ -235,7 +253,21 @@ class FamilyInference:
             f"{self.n_rows} rows, {df}, log-likelihood {self.log_likelihood:.6g}",
             f"{fit}, AIC {self.aic:.6g}, BIC {self.bic:.6g}",
             f"[{tail:.4g} and {1.0 - tail:.4g}] are of the {RATIOS[self.family]}",
+            *([f"{weighted_text(weighted)}: {FREQUENCIES}"] if weighted else []),
         ]
+
+
+def weighted_text(weighted_by: str) -> str:
+    """Return by what rows were weighted.
+
+    Examples
+    --------
+    >>> weighted_text("w"), weighted_text("rows")
+    ('Weighted by w', 'The rows have weights')
+    """
+    if weighted_by == ROWS:
+        return "The rows have weights"
+    return f"Weighted by {weighted_by}"
 
 
 def covariance_of(

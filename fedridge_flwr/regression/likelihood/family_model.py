@@ -15,7 +15,7 @@ from ...data.rows import check_rows
 from ...errors import DataError, FedRidgeError
 from ..model import RidgeModel
 from ..printed_table import plain
-from ..summary import coefficient_names
+from ..summary import coefficient_names, weights_note
 from .families import FAMILIES, check_counts
 from .family_inference import FamilyInference
 from .working import Points
@@ -288,6 +288,7 @@ class FamilyModel(RidgeModel):
             float(self.deviance_),
             float(self.null_deviance_),
             self.log_likelihood_,
+            self.weighted_by,
         )
 
     def summary(self, inference: Any = None) -> str:
@@ -311,6 +312,8 @@ class FamilyModel(RidgeModel):
         else:
             table = plain(*self._cells())
         lines += ["", *(f"  {line}" for line in table.splitlines())]
+        if self.covariance_ is None and self.weighted_by:
+            lines += ["", f"  {weights_note(self)}"]
         return "\n".join([*lines, "", self.scope_] if self.scope_ else lines)
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:

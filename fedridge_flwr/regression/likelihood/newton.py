@@ -19,6 +19,7 @@ from ...errors import SingularSystemError, StatisticsError, column_labels
 from ...linalg.packed import upper_triangle
 from ...statistics.sufficient import SufficientStatistics
 from ..normal_equations import NormalEquations, normal_equations
+from ..singular import what_to_drop
 from ..solve import cholesky_solve, solve_equations
 from .families import Family
 from .working import WorkingStatistics
@@ -263,7 +264,7 @@ class NewtonFit:
         return SingularSystemError(
             f"the outcome is separated: {what} tell the rows apart so well that the "
             "likelihood has no maximum, and the coefficients grow in every round. "
-            "Remedy: use alpha > 0, or drop these columns."
+            f"Remedy: use alpha > 0, or {what_to_drop(what)}."
         )
 
     # ---- one step -----------------------------------------------------------------

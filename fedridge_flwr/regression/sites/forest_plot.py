@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ..._text import quoted
 from ..._types import Array
@@ -16,6 +17,7 @@ from ..inference.inference_frames import se_type
 if TYPE_CHECKING:
     from ..inference.inference_result import Inference
 
+_SMALL_SPAN, _LARGE_SPAN, _TICKS = 4.0, 2e3, 12
 _BLUE, _GREEN = "#1f77b4", "#2ca02c"
 
 
@@ -57,6 +59,8 @@ def forest_plot(
         _draw(axis, places[-1:], np.array([middle]), interval[None], _GREEN, "D")
         axis.axvline(middle, color=_GREEN, lw=1, ls=":", zorder=0)
         labels = [*labels, name]
+    if ratios:
+        _name_ratios(axis)
     # A name with dollar signs is not mathematics.
     axis.set_yticks(places, [label.replace("$", r"\$") for label in labels])
     axis.set(ylim=(0.3, rows + 0.7), xlabel=xlabel.replace("$", r"\$"))
@@ -92,6 +96,23 @@ def plot_inference(inference: Inference, terms: Sequence[str] | None) -> Figure:
         title=f"{inference.targets[0]}: coefficients with {percent} intervals",
         xlabel=f"coefficient (standard errors {se_type(inference)})",
     )
+
+
+def _name_ratios(axis: Any) -> None:
+    """Write ratios as 0.5, 1 and 2 below a logarithmic axis, and not as powers of 10.
+
+    Where they span little, as 1.02 to 1.09, as the axis of differences would be.
+    """
+    low, high = axis.get_xlim()
+    if high / low > _SMALL_SPAN:
+        # Over many powers of ten, 2 and 5 would stand too close.
+        parts = (1.0, 2.0, 5.0) if high / low < _LARGE_SPAN else (1.0,)
+        axis.xaxis.set_major_locator(LogLocator(subs=parts, numticks=_TICKS))
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(6))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_xlim(low, high)
 
 
 def _draw(
