@@ -14,7 +14,7 @@ from .._checks import check_choice
 from .._text import counted
 from .._types import Array
 from ..errors import ColumnNamesError, DataError
-from .names import Names
+from .names import Names, without_index
 from .rows import Rows, check_weights
 from .schema import Schema
 from .table_errors import load_arrow
@@ -87,7 +87,8 @@ Leave such rows out in the query, or use nulls="drop".
             beside.append(counts)
             named = None
         schema, self._batches = open_stream(stream, named)
-        own = [name for name in schema.names if name not in [*targets, *beside]]
+        used = [*targets, *beside]
+        own = [name for name in without_index(schema.names) if name not in used]
         chosen = own if features is None else list(features)
         self.columns = [*chosen, *targets, *beside]
         _check_names(self.columns, schema.names)
@@ -208,6 +209,8 @@ def open_stream(
         The columns that are wanted, where the source can leave out others.
     """
     pa = load_arrow()
+    if nw.dependencies.is_pandas_dataframe(data):
+        data = arrow_of_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
         return reader.schema, reader
@@ -221,8 +224,17 @@ def open_stream(
             f"a {type(data).__name__} is no Arrow stream: give a relation of DuckDB, a "
             "data frame or LazyFrame, or a table, reader or dataset of pyarrow."
         )
-    known = schema.names
+    known = without_index(schema.names) if columns is None else schema.names
     return schema, batches(data, [n for n in known if columns is None or n in columns])
+
+
+def arrow_of_pandas(frame: Any) -> Any:
+    """Return a data frame of pandas as an Arrow table, without its row index.
+
+    An index says where a row was, and would otherwise be a feature as soon as a frame
+    was sorted or filtered.
+    """
+    return load_arrow().Table.from_pandas(frame, preserve_index=False)
 
 
 def named_columns(
@@ -247,6 +259,8 @@ def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, st
     >>> table.sort("x").collect().rows(), name
     ([(1, 0, 2), (2, 1, 1)], 'rows')
     """
+    if nw.dependencies.is_pandas_dataframe(data):
+        data = arrow_of_pandas(data)
     frame = nw.from_native(data, pass_through=True)
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
         raise DataError(
@@ -254,7 +268,7 @@ def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, st
             f"{type(data).__name__}."
         )
     known = frame.collect_schema().names()
-    wanted = known if columns is None else list(columns)
+    wanted = without_index(known) if columns is None else list(columns)
     _check_names(wanted, known)
     name = "rows"
     while name in known:

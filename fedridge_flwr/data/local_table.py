@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from .._text import counted
 from .._types import Array
 from ..errors import ColumnNamesError, DataError
-from .arrow_batches import open_stream
+from .arrow_batches import arrow_of_pandas, open_stream
 from .coding import Coding
 from .formula import TableFormula
+from .names import without_index
 from .sources import TableFile
 from .table_errors import load_arrow, place_of
 from .table_profile import MOST_LEVELS, MOST_UNDECLARED, ColumnProfile, TableProfile
@@ -231,7 +232,8 @@ def as_local_table(data: Any) -> LocalTable | None:
         return table_of_file(data)
     lazy = nw.from_native(data, pass_through=True)
     if isinstance(lazy, nw.LazyFrame):  # a query, which runs again at every pass
-        return LocalTable(lazy.collect_schema().names(), partial(_read_query, lazy))
+        names = without_index(lazy.collect_schema().names())
+        return LocalTable(names, partial(_read_query, lazy))
     if not hasattr(data, "__arrow_c_stream__"):
         return None
     table = _arrow_table(data)
@@ -240,7 +242,7 @@ def as_local_table(data: Any) -> LocalTable | None:
         for batch in table.select(list(columns)).to_batches(BATCH_ROWS):
             yield {name: batch.column(name) for name in columns}
 
-    return LocalTable(table.column_names, read)
+    return LocalTable(without_index(table.column_names), read)
 
 
 def _read_query(query: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -258,10 +260,11 @@ def _arrow_table(data: Any) -> Any:
     """Return a data frame as an Arrow table; columns of mixed types become text."""
     pa = load_arrow()
     failures = pa.ArrowException, OverflowError, UnicodeError
+    of_pandas = nw.dependencies.is_pandas_dataframe(data)
     try:
-        return pa.table(data)
+        return arrow_of_pandas(data) if of_pandas else pa.table(data)
     except failures:
-        if not hasattr(data, "assign"):
+        if not of_pandas:
             raise DataError("the table has a column of several types.") from None
     text = {}
     for column in data.columns:
@@ -269,7 +272,7 @@ def _arrow_table(data: Any) -> Any:
             pa.array(data[column])
         except failures:
             text[column] = data[column].astype(object).map(_text_of, "ignore")
-    return pa.table(data.assign(**text))
+    return arrow_of_pandas(data.assign(**text))
 
 
 def _text_of(entry: Any) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._text import counted
 from ..errors import DataError
+from .names import without_index
 from .table_errors import TableFileError, load_arrow
 from .table_format import check_names, clean_name, detect_format
 from .table_options import MISSING, TableOptions
@@ -157,7 +158,7 @@ class ParquetReader:
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path = path
         self._missing = _Missing(options.missing)
-        own = self._file.schema_arrow.names
+        own = self._own = without_index(self._file.schema_arrow.names)
         names = options.columns or tuple(map(clean_name, own))
         if len(names) != len(own):
             raise TableFileError(
@@ -185,7 +186,7 @@ class ParquetReader:
     def blocks(self, columns: Sequence[int], rows: int) -> Iterator[list[Any]]:
         """Return the arrays of some columns, for about so many rows at a time."""
         pa = load_arrow()
-        own = self._file.schema_arrow.names
+        own = self._own
         wanted = [own[j] for j in columns]
         # One thread is as fast on a machine that has other work, and takes less of it.
         batches = self._file.iter_batches(rows, columns=wanted, use_threads=False)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import DataError
+from .names import without_index
 
 ENCODE_FIRST = (
     "Encode text and categories as numbers first, the same way at every client, and "
@@ -133,6 +134,7 @@ def as_table(data: Any) -> Table | None:
         return _PandasTable(data.to_frame(), label, 1)
     found = nw.from_native(_arrow_table(data), pass_through=True, allow_series=True)
     if isinstance(found, nw.DataFrame):
+        found = found.select(without_index(found.columns))
         return _NarwhalsTable(found, found.columns, 2)
     if isinstance(found, nw.Series):
         label = [found.name] if found.name else ()
