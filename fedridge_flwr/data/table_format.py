@@ -31,6 +31,8 @@ _VALUE = re.compile(rf"{NUMBER}|[+-]?\d*,\d+|{DATE}|(?i:true|false)", re.ASCII)
 _COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
 _POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+POINTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(\.\d{3})+"
+_POINTED = re.compile(POINTED_THOUSANDS, re.ASCII)
 _MAGIC = (
     (b"PK\x03\x04", "an Excel workbook or a zip archive"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook"),
@@ -54,6 +56,8 @@ class TextFormat:
     ----------
     encoding, delimiter, decimal : str
         As in `TableOptions`.
+    decimal_is_sure : bool
+        Whether that is the decimal mark for certain: 1.234 may be a thousand, too.
     header : bool
         Whether the first row has names.
     names : tuple of str
@@ -67,6 +71,7 @@ class TextFormat:
     encoding: str
     delimiter: str
     decimal: str
+    decimal_is_sure: bool
     header: bool
     names: tuple[str, ...]
     has_rows: bool
@@ -133,9 +138,14 @@ def _detect(
             f"{len(rows[0])} entries. Name every column, in the order of the file.",
         )
     below = rows[header:]
-    decimal = options.decimal or _decimal(below)
+    decimal, sure = _decimal(below)
+    if options.decimal:
+        decimal, sure = options.decimal, True
+    sure |= delimiter == ","  # a program that writes points so separates by others
     longest = max(sum(map(len, row)) + len(row) for row in rows)
-    return TextFormat(encoding, delimiter, decimal, header, names, bool(below), longest)
+    return TextFormat(
+        *(encoding, delimiter, decimal, sure, header, names, bool(below), longest)
+    )
 
 
 def clean_name(name: str) -> str:
@@ -259,14 +269,17 @@ def _names(file: str, first: list[str]) -> tuple[str, ...]:
     return names
 
 
-def _decimal(rows: list[list[str]]) -> str:
+def _decimal(rows: list[list[str]]) -> tuple[str, bool]:
     """Return "," only if numbers have it, and none has a point or separated thousands.
 
-    A point is always safe: a number with a comma is then none, and refused.
+    A point is nearly always safe: a number with a comma is then none, and refused. But
+    1.234 may be a thousand, unless a number with other digits says that it is not: also
+    return whether one does.
     """
     entries = [entry.strip() for row in rows for entry in row]
     commas = [entry for entry in entries if "," in entry]
     decimal = any(_COMMA.fullmatch(e) and not _THOUSANDS.fullmatch(e) for e in commas)
     thousands = any(e.count(",") > 1 and _THOUSANDS.fullmatch(e) for e in commas)
-    points = any(_POINT.fullmatch(entry) for entry in entries)
-    return "," if decimal and not thousands and not points else "."
+    points = any(_POINT.fullmatch(e) and not _POINTED.fullmatch(e) for e in entries)
+    commas_only = decimal and not thousands and not points
+    return "," if commas_only else ".", commas_only or points

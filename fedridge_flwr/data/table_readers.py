@@ -13,7 +13,7 @@ from .._text import counted
 from ..errors import DataError
 from .names import without_index
 from .table_errors import TableFileError, load_arrow
-from .table_format import check_names, clean_name, detect_format
+from .table_format import POINTED_THOUSANDS, check_names, clean_name, detect_format
 from .table_options import MISSING, TableOptions
 from .table_text import Utf8Stream, encoding_error, text_rows
 from .table_values import all_finite, float64_values, level_text, plain_array
@@ -21,6 +21,8 @@ from .table_values import all_finite, float64_values, level_text, plain_array
 _BLOCK = 1 << 20
 _COMMA = r"^([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)$"
 _POINT = r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"
+_POINTED = f"^{POINTED_THOUSANDS}$"
+_UNSEPARATED = r"^[+-]?(\d{4,}|\d*\.\d+([eE][+-]?\d+)?)$"
 
 
 class TableReader(Protocol):
@@ -51,10 +53,16 @@ class TextReader:
             return
         pa = load_arrow()
         first = 0
+        unsure = set() if self.format.decimal_is_sure else set(columns)
         with Utf8Stream(self.path, self.format.encoding, self.format.delimiter) as file:
             try:
                 with self._open(pa, file, columns) as reader:
                     for block in reader:
+                        for k, j in enumerate(columns):
+                            if j in unsure and self._settles(
+                                pa, block.column(k), j, first
+                            ):
+                                unsure.discard(j)
                         yield [
                             self._clean(pa, block.column(k), j, first)
                             for k, j in enumerate(columns)
@@ -85,6 +93,29 @@ class TextReader:
                 null_values=self._missing.texts,
             ),
         )
+
+    def _settles(self, pa: Any, array: Any, column: int, first: int) -> bool:
+        """Return whether numbers say that no point in them separates thousands.
+
+        Refuse 1.234 where none does: it would be a thousandth of what was meant.
+        """
+        text = pa.compute.utf8_trim_whitespace(array)
+        pointed = pa.compute.match_substring_regex(text, _POINTED).fill_null(False)
+        plain = pa.compute.match_substring_regex(text, _UNSEPARATED).fill_null(False)
+        if pa.compute.and_not(plain, pointed).true_count:
+            return True
+        if pointed.true_count:
+            row = first + pointed.index(pa.scalar(True)).as_py()
+            raise TableFileError(
+                self.path.name,
+                f"{{columns}} has a point before three digits ({self.place(row)}), "
+                "and no other number says whether it is the decimal mark or separates "
+                'thousands. Set decimal = "." if it is the decimal mark; otherwise '
+                "write numbers without separators of thousands.",
+                [column],
+                self.names,
+            )
+        return False
 
     def _clean(self, pa: Any, array: Any, column: int, first: int) -> Any:
         missing = self._missing_in.get(column, self._missing)

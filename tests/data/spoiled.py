@@ -233,6 +233,36 @@ CASES = [
         options={"decimal": ","},
     ),
     Spoiled(
+        "1.234: thousands or a decimal point?",
+        text("age;cost\n41;1.234\n36;950\n"),
+        ask="cost",
+        error='Set decimal = "."',
+        value="1.234",
+    ),
+    Spoiled(
+        "thousands or a decimal point, with the option decimal",
+        text("age;cost\n41;1.234\n36;950\n"),
+        {"cost": [1.234, 950.0]},
+        options={"decimal": "."},
+    ),
+    Spoiled(
+        "1.234, and other decimal points",
+        text("age;cost;bmi\n41;1.234;23.5\n36;2.500;\n58;950;31\n"),
+        {**ALL, "cost": [1.234, 2.5, 950.0]},
+    ),
+    Spoiled(
+        "1.234, and numbers without separators of thousands",
+        text("age;cost\n41;1.234\n36;1850\n"),
+        {"cost": [1.234, 1850.0]},
+    ),
+    Spoiled(
+        "1.234, and decimal commas",
+        text("age;cost;bmi\n41;1.234;23,5\n36;2.500;\n58;950;31\n"),
+        ask="cost",
+        error="the file has decimal commas",
+        value="1.234",
+    ),
+    Spoiled(
         "separators of thousands",
         text("age;cost\n41;1'234'567\n36;2\n"),
         ask="cost",
