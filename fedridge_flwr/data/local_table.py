@@ -20,12 +20,13 @@ from .._types import Array
 from ..errors import ColumnNamesError, DataError
 from .arrow_batches import arrow_of_pandas, open_stream
 from .coding import Coding
+from .column_scan import ColumnScan
 from .formula import TableFormula
 from .names import without_index
 from .sources import TableFile
 from .table_errors import load_arrow, place_of
 from .table_profile import MOST_LEVELS, MOST_UNDECLARED, ColumnProfile, TableProfile
-from .table_values import ColumnScan, level_text
+from .table_values import level_text
 
 BATCH_ROWS = 65_536
 HELD_BYTES = 256 << 20
@@ -141,7 +142,8 @@ class LocalTable:
         mixed = [
             _mixed(column, scans[column], place)
             for column, place in places.items()
-            if column not in categories and scans[column].n_numbers
+            if column not in categories
+            and (scans[column].n_numbers or scans[column].may_be_numbers)
         ]
         origin = RowOrigin(present, counts, self._identities, mixed=mixed)
         return profile, origin
@@ -312,9 +314,11 @@ def coded_features(coding: Coding, X: Any) -> Any:
 
 def _mixed(column: str, scan: ColumnScan, place: str) -> str:
     """Say where a column of numbers has text, but not which."""
+    text = counted(scan.n_text, "row")
+    numbers = f", and numbers in {counted(scan.n_numbers, 'row')}"
     return (
-        f"column {column!r} has text in {counted(scan.n_text, 'row')}, the first in "
-        f"{place}, and numbers in {counted(scan.n_numbers, 'row')}"
+        f"column {column!r} has text in {text}, the first in {place}"
+        f"{numbers if scan.n_numbers else ''}"
     )
 
 
@@ -335,6 +339,7 @@ def _column_profile(
         # Numbers that were misread are text as well, and must not leave as levels.
         most = MOST_LEVELS if category else MOST_UNDECLARED
         many = scan.too_many_levels or len(scan.levels) > most
+        many |= not category and scan.may_be_numbers
         levels = None if many else tuple(sorted(scan.levels))
     adds &= scan.kind == "number" and not category
     total = _two_floats(scan.exact_sum) if adds else ()
