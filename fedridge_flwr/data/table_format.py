@@ -9,7 +9,7 @@ import codecs
 import io
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,8 @@ class TextFormat:
         Whether there are rows below the header.
     row_bytes : int
         About how long a row is.
+    blank_lines : int
+        Lines without anything above the first row.
     """
 
     encoding: str
@@ -76,6 +78,7 @@ class TextFormat:
     names: tuple[str, ...]
     has_rows: bool
     row_bytes: int
+    blank_lines: int
 
 
 def detect_format(path: Path, options: TableOptions) -> TextFormat:
@@ -143,8 +146,10 @@ def _detect(
         decimal, sure = options.decimal, True
     sure |= delimiter == ","  # a program that writes points so separates by others
     longest = max(sum(map(len, row)) + len(row) for row in rows)
+    first_line, _ = next(_numbered(text, delimiter))
     return TextFormat(
-        *(encoding, delimiter, decimal, sure, header, names, bool(below), longest)
+        *(encoding, delimiter, decimal, sure, header, names, bool(below), longest),
+        blank_lines=first_line - 1,
     )
 
 
@@ -188,9 +193,12 @@ def _decode(sample: bytes, encoding: str, complete: bool, file: str) -> str:
 
 def _rows(text: str, delimiter: str, complete: bool) -> list[list[str]]:
     """Return the rows that are not blank, without a last one that is cut off."""
-    lines = io.StringIO(text, newline="")
-    rows = [row for _, row in numbered_rows(lines, delimiter)]
+    rows = [row for _, row in _numbered(text, delimiter)]
     return rows if complete else rows[:-1]
+
+
+def _numbered(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    return numbered_rows(io.StringIO(text, newline=""), delimiter)
 
 
 def _delimiter(file: str, tables: dict[str, list[list[str]]], width: int) -> str:

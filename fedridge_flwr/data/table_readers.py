@@ -78,6 +78,8 @@ class TextReader:
             pa.PythonFile(file, mode="r"),
             read_options=pa.csv.ReadOptions(
                 column_names=places,
+                # The header alone is a row to skip: blank lines count as well there.
+                skip_rows=self.format.blank_lines,
                 skip_rows_after_names=int(self.format.header),
                 block_size=max(_BLOCK, 16 * self.format.row_bytes),
             ),

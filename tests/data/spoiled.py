@@ -159,6 +159,13 @@ CASES = [
     # ---- rows ----
     Spoiled("an empty file", b"", error="the file is empty"),
     Spoiled("a header and no rows", text("age,bmi\n"), error="no rows"),
+    Spoiled("blank lines above the header", text(f"\n  \n{PLAIN}"), ALL),
+    Spoiled(
+        "a blank line above names that are years",
+        text("\nage,2020\n41,1.5\n36,\n"),
+        {"age": [41.0, 36.0], "2020": [1.5, NAN]},
+        options={"header": True},
+    ),
     Spoiled("blank lines at the end", text(f"{PLAIN}\n  \n\n"), ALL),
     Spoiled(
         "line ends of several systems", text("age,bmi\r\n41,23.5\n36,\r58,31"), ALL
