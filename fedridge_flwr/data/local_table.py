@@ -76,6 +76,9 @@ class LocalTable:
     read : callable
         ``read(columns)`` yields parts of the table, from its beginning, each a mapping
         of column to pyarrow array.
+    client : str
+        The column that says which client a row belongs to, where a table has the rows
+        of several: ``.`` in a formula does not stand for it.
 
     Examples
     --------
@@ -91,8 +94,9 @@ class LocalTable:
         self,
         names: Sequence[str],
         read: Callable[[Sequence[str]], Iterator[Mapping[str, Any]]],
+        client: str = "",
     ) -> None:
-        self.names, self._read = tuple(names), read
+        self.names, self._read, self._client = tuple(names), read, client
 
     def parts(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         """Yield the table part by part; columns that it lacks are an error."""
@@ -107,7 +111,8 @@ class LocalTable:
 
     def scan(self, formula: TableFormula) -> tuple[TableProfile, RowOrigin]:
         """Return the profile, and how many rows every level has, which stay here."""
-        features = formula.used_columns(self.names)
+        others = [name for name in self.names if name != self._client]
+        features = formula.used_columns(others)
         wanted = [*features, *formula.targets]
         wanted += [formula.weights] if formula.weights else []
         present = [c for c in dict.fromkeys(wanted) if c in self.names]
@@ -255,7 +260,10 @@ def _read_query(query: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any
 
 def table_of_file(file: TableFile) -> LocalTable:
     """Return a file as a table, which is read from its beginning at every pass."""
-    return LocalTable(file.names, lambda columns: file.batches(columns, BATCH_ROWS))
+    client = "" if file.where is None else file.where[0]
+    return LocalTable(
+        file.names, lambda columns: file.batches(columns, BATCH_ROWS), client
+    )
 
 
 def _arrow_table(data: Any) -> Any:
