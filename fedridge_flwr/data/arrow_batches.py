@@ -18,7 +18,13 @@ from .names import Names, without_index
 from .rows import Rows, check_weights
 from .schema import Schema
 from .table_errors import load_arrow
-from .table_values import NotNumbersError, cause_of, float64_values, parse_numbers
+from .table_values import (
+    NotNumbersError,
+    cause_of,
+    float64_values,
+    parse_numbers,
+    refuse_extensions,
+)
 from .tables import Table
 
 # Enough for two workers, and little beside what an engine needs itself.
@@ -72,14 +78,15 @@ Leave such rows out in the query, or use nulls="drop".
         self,
         stream: Any,
         target: str | Sequence[str],
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         sample_weight: str | None = None,
         counts: str | None = None,
         nulls: str = "error",
         compress: bool = False,
     ) -> None:
         check_choice("nulls", nulls, ("error", "drop"))
-        targets = [target] if isinstance(target, str) else list(target)
+        targets = listed(target)
+        features = None if features is None else listed(features)
         beside = [name for name in (sample_weight, counts) if name is not None]
         named = named_columns(target, features, *beside)
         if compress and counts is None:
@@ -89,7 +96,7 @@ Leave such rows out in the query, or use nulls="drop".
         schema, self._batches = open_stream(stream, named)
         used = [*targets, *beside]
         own = [name for name in without_index(schema.names) if name not in used]
-        chosen = own if features is None else list(features)
+        chosen = own if features is None else features
         self.columns = [*chosen, *targets, *beside]
         _check_names(self.columns, schema.names)
         if not chosen:
@@ -238,13 +245,19 @@ def arrow_of_pandas(frame: Any) -> Any:
 
 
 def named_columns(
-    target: str | Sequence[str], features: Sequence[str] | None, *beside: str | None
+    target: str | Sequence[str],
+    features: str | Sequence[str] | None,
+    *beside: str | None,
 ) -> list[str] | None:
     """Return the columns that are used, or None for all."""
-    targets = [target] if isinstance(target, str) else target
     if features is None:
         return None
-    return [*features, *targets, *filter(None, beside)]
+    return [*listed(features), *listed(target), *filter(None, beside)]
+
+
+def listed(names: str | Sequence[str]) -> list[str]:
+    """Return names as a list; text is one name, and not its letters."""
+    return [names] if isinstance(names, str) else list(names)
 
 
 def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, str]:
@@ -313,6 +326,7 @@ def _check_names(used: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _check_types(used: Sequence[str], schema: Any) -> None:
+    refuse_extensions(schema, used)
     problems = [_problem(schema.field(name).type) for name in used]
     bad = [j for j, problem in enumerate(problems) if problem is not None]
     if bad:
@@ -323,9 +337,9 @@ def _check_types(used: Sequence[str], schema: Any) -> None:
 def _problem(kind: Any) -> str | None:
     """Return what is wrong with a column that has no numbers by its type."""
     types = load_arrow().types
-    kind = getattr(kind, "storage_type", kind)  # of an extension type
     if types.is_dictionary(kind):
         kind = kind.value_type
+    kind = getattr(kind, "storage_type", kind)  # of an extension type that is known
     known = (
         types.is_integer,
         types.is_floating,

@@ -19,6 +19,7 @@ from .formula_tree import (
     refuse_explosion,
     refuse_factor,
     refuse_mistakable,
+    refuse_within,
 )
 
 MISSING = ("drop", "mean", "indicator", "error")
@@ -109,7 +110,7 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
     def of(
         cls,
         target: str | Sequence[str],
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         **options: Any,
     ) -> TableFormula:
         """Return the formula of a target and plain features, by default all others.
@@ -120,9 +121,8 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
         >>> TableFormula.of("bp", ["age", "body mass"]).text
         '`bp` ~ `age` + `body mass`'
         """
-        targets = [target] if isinstance(target, str) else list(target)
         right = "." if features is None else _sum_of(features)
-        return cls(f"{_sum_of(targets)} ~ {right}", **options)
+        return cls(f"{_sum_of(target)} ~ {right}", **options)
 
     # ---- what is in it ----------------------------------------------------------
 
@@ -276,6 +276,7 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
     formulaic = import_formulaic()
     refuse_mistakable(text, available)
     refuse_factor(text)
+    refuse_within(text)
     known = {"__formulaic_variables_available__": list(available)}
     try:
         parser = formulaic.parser.DefaultFormulaParser()
@@ -300,7 +301,8 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
     return found
 
 
-def _sum_of(names: Sequence[str]) -> str:
+def _sum_of(names: str | Sequence[str]) -> str:
+    names = [names] if isinstance(names, str) else names
     for name in names:
         if "`" in name:
             raise FedRidgeError(

@@ -26,7 +26,7 @@ from .names import without_index
 from .sources import TableFile
 from .table_errors import load_arrow, place_of
 from .table_profile import MOST_LEVELS, MOST_UNDECLARED, ColumnProfile, TableProfile
-from .table_values import level_text
+from .table_values import field_problem, level_text, refuse_extensions
 
 BATCH_ROWS = 65_536
 HELD_BYTES = 256 << 20
@@ -79,6 +79,8 @@ class LocalTable:
     client : str
         The column that says which client a row belongs to, where a table has the rows
         of several: ``.`` in a formula does not stand for it.
+    unreadable : sequence of str
+        Columns of types that cannot be read, which rows are not identified by.
 
     Examples
     --------
@@ -95,8 +97,10 @@ class LocalTable:
         names: Sequence[str],
         read: Callable[[Sequence[str]], Iterator[Mapping[str, Any]]],
         client: str = "",
+        unreadable: Sequence[str] = (),
     ) -> None:
         self.names, self._read, self._client = tuple(names), read, client
+        self._readable = [name for name in self.names if name not in unreadable]
 
     def parts(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         """Yield the table part by part; columns that it lacks are an error."""
@@ -188,7 +192,7 @@ class LocalTable:
     def _identities(self, coding: Coding | None = None) -> NDArray[Any]:
         """Return a hash of every column for each row, or each that is coded."""
         found = [np.empty((0, 32), dtype=np.uint8)]
-        for part in self.parts(self.names):
+        for part in self.parts(self._readable):
             texts = [level_text(part[c]) for c in sorted(part)]
             if coding is not None:
                 kept = coding.code(part).kept
@@ -246,14 +250,18 @@ def as_local_table(data: Any) -> LocalTable | None:
     table = _arrow_table(data)
 
     def read(columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        refuse_extensions(table.schema, columns)
         for batch in table.select(list(columns)).to_batches(BATCH_ROWS):
             yield {name: batch.column(name) for name in columns}
 
-    return LocalTable(without_index(table.column_names), read)
+    names = without_index(table.column_names)
+    unreadable = [name for name in names if field_problem(table.schema.field(name))]
+    return LocalTable(names, read, unreadable=unreadable)
 
 
 def _read_query(query: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    _, batches = open_stream(query.select(list(columns)).to_native())
+    schema, batches = open_stream(query.select(list(columns)).to_native())
+    refuse_extensions(schema, columns)
     for batch in batches:
         yield {name: batch.column(name) for name in columns}
 
@@ -262,7 +270,10 @@ def table_of_file(file: TableFile) -> LocalTable:
     """Return a file as a table, which is read from its beginning at every pass."""
     client = "" if file.where is None else file.where[0]
     return LocalTable(
-        file.names, lambda columns: file.batches(columns, BATCH_ROWS), client
+        file.names,
+        lambda columns: file.batches(columns, BATCH_ROWS),
+        client,
+        file.unreadable,
     )
 
 

@@ -120,6 +120,7 @@ class TableFile:
         self._reader = _reader(self.path, self.options)
         self._places = {name: j for j, name in enumerate(self._reader.names) if name}
         self.names = tuple(self._places)
+        self.unreadable = self._reader.unreadable
         self.where = where
         if where is not None:
             self._check_has([where[0]])

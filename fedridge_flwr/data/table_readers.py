@@ -16,7 +16,13 @@ from .table_errors import TableFileError, load_arrow
 from .table_format import POINTED_THOUSANDS, check_names, clean_name, detect_format
 from .table_options import MISSING, TableOptions
 from .table_text import Utf8Stream, encoding_error, text_rows
-from .table_values import all_finite, float64_values, level_text, plain_array
+from .table_values import (
+    all_finite,
+    field_problem,
+    float64_values,
+    level_text,
+    plain_array,
+)
 
 _BLOCK = 1 << 20
 _COMMA = r"^([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)$"
@@ -29,6 +35,7 @@ class TableReader(Protocol):
     """What a `TableFile` needs of a kind of file."""
 
     names: tuple[str, ...]  # of all columns, "" for one without
+    unreadable: tuple[str, ...]  # of a type that has another meaning than its storage
 
     def blocks(self, columns: Sequence[int], rows: int) -> Iterator[list[Any]]:
         """Return the arrays of some columns, for about so many rows at a time."""
@@ -39,6 +46,8 @@ class TableReader(Protocol):
 
 class TextReader:
     """Columns of a text table as text, null where missing, with a decimal point."""
+
+    unreadable: tuple[str, ...] = ()
 
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path = path
@@ -203,6 +212,9 @@ class ParquetReader:
         if len(set(own)) < len(own):
             raise TableFileError(path.name, "two columns have the same name.")
         self.names = tuple(names)
+        fields = map(self._file.schema_arrow.field, own)
+        told = zip(self.names, fields, strict=True)
+        self.unreadable = tuple(name for name, field in told if field_problem(field))
         self._missing_in = _missing_in(path, options, self.names)
 
     @cached_property
@@ -230,13 +242,15 @@ class ParquetReader:
             raise self._error() from None
 
     def _clean(self, pa: Any, array: Any, column: int) -> Any:
+        field = self._file.schema_arrow.field(self._own[column])
+        problem = field_problem(field)
         try:
             array = plain_array(array)
         except DataError as error:
-            problem = str(error).replace("the column", "{columns}")
-            raise TableFileError(
-                self.path.name, problem, [column], self.names
-            ) from None
+            problem = str(error).removeprefix("the column ").rstrip(".")
+        if problem:
+            problem = f"{{columns}} {problem}."
+            raise TableFileError(self.path.name, problem, [column], self.names)
         missing = self._missing_in.get(column, self._missing)
         if pa.types.is_string(array.type):
             array = missing.drop_text(pa, array)

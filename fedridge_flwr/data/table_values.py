@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .table_errors import load_arrow
 
+_BOOL8 = "arrow.bool8"
 LIMIT_OF_WHOLE = 2**53
 """From here on float64 does not have every whole number."""
 
@@ -175,10 +177,13 @@ def plain_array(array: Any) -> Any:
     pa = load_arrow()
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    name = getattr(array.type, "extension_name", "")
+    if problem := extension_problem(name):
+        raise DataError(f"the column {problem}.")
+    if name:
+        array = array.cast(pa.bool_()) if name == _BOOL8 else array.storage
     kind = array.type
     if pa.types.is_null(kind) or pa.types.is_large_string(kind) or "view" in str(kind):
         return array.cast(pa.string())
@@ -188,6 +193,40 @@ def plain_array(array: Any) -> Any:
             "binary data. Write plain values, each in a column of its own."
         )
     return array
+
+
+def extension_problem(name: str) -> str:
+    """Say what is wrong with an extension type of Arrow, "" if nothing is.
+
+    What it is stored as is not what it means: a true of arrow.bool8 may be 2, and a
+    period of pandas is a number of months.
+    """
+    if name in ("", _BOOL8, "arrow.json"):
+        return ""
+    if name == "pandas.period":
+        return f"has {_DATE}"
+    return f"has the extension type {name!r}. Convert it to plain numbers or text"
+
+
+def extension_name(field: Any) -> str:
+    """Return the extension type of a field, also one that nobody has registered."""
+    found: str = getattr(field.type, "extension_name", "")
+    told = (field.metadata or {}).get(b"ARROW:extension:name", b"")
+    return found or told.decode(errors="replace")
+
+
+def field_problem(field: Any) -> str:
+    """Say what is wrong with the extension type of a field, as `extension_problem`."""
+    return extension_problem(extension_name(field))
+
+
+def refuse_extensions(schema: Any, columns: Sequence[str]) -> None:
+    """Refuse columns whose extension type has another meaning than its storage."""
+    problems = [field_problem(schema.field(column)) for column in columns]
+    bad = [j for j, problem in enumerate(problems) if problem]
+    if bad:
+        alike = [j for j in bad if problems[j] == problems[bad[0]]]
+        raise DataError(f"{{columns}} {problems[bad[0]]}.", alike, columns)
 
 
 def parse_numbers(array: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_], Any]:

@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
 
-from fedridge_flwr import SufficientStatistics, TableFile, read_table
+from fedridge_flwr import (
+    DataError,
+    SufficientStatistics,
+    TableFile,
+    TableFormula,
+    read_table,
+)
+from fedridge_flwr.data.local_table import as_local_table
 from fedridge_flwr.statistics.row_stream import RowStream
 
 FRAME = pd.DataFrame({"x": np.arange(6.0), "y": [3.0, 1.0, 2.0, 5.0, 4.0, 6.0]})
@@ -67,3 +74,77 @@ def test_a_named_index_in_a_file_is_a_column(tmp_path: Path) -> None:
     path = tmp_path / "visits.parquet"
     FRAME.sample(4, random_state=1).rename_axis("id").to_parquet(path)
     assert TableFile(path).names == ("x", "y", "id")
+
+
+# ---- extension types -----------------------------------------------------------------
+
+
+def extended(name: str, storage: Any) -> pa.Table:
+    """Return a table with a column whose extension type nobody has registered."""
+    field = pa.field("b", storage.type, metadata={"ARROW:extension:name": name})
+    schema = pa.schema([field, pa.field("y", pa.float64())])
+    return pa.table([storage, pa.array(Y)], schema=schema)
+
+
+Y = [1.0, 2.0, 4.0, 3.0]
+PERIODS = pd.DataFrame({"b": pd.period_range("2020-01", periods=4, freq="M"), "y": Y})
+MONEY = pa.ExtensionArray.from_storage(
+    pa.opaque(pa.int64(), "money", "bank"), pa.array([1, 2, 3, 4])
+)
+EXTENSIONS = {
+    "periods": (PERIODS, "date"),
+    "opaque": (pa.table({"b": MONEY, "y": Y}), r"extension type 'arrow\.opaque'"),
+    "unknown": (extended("bank.money", pa.array([1, 2, 3, 4])), "'bank.money'"),
+}
+
+
+@pytest.mark.parametrize(("source", "reason"), EXTENSIONS.values(), ids=EXTENSIONS)
+def test_an_extension_type_is_not_read_as_what_it_is_stored_as(
+    source: Any, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=rf"column 0 \('b'\) .*{reason}"):
+        SufficientStatistics.from_arrow(source, "y")
+    with pytest.raises(DataError, match=rf"\('b'\) .*{reason}"):
+        read_table(source, "y ~ b")
+    table = source if isinstance(source, pa.Table) else pa.Table.from_pandas(source)
+    path = tmp_path / "visits.parquet"
+    pa.parquet.write_table(table, path)
+    with pytest.raises(
+        DataError, match=rf"visits.parquet: column 0 \('b'\) .*{reason}"
+    ):
+        read_table(path, "y ~ b")
+
+
+def test_true_of_eight_bits_is_one() -> None:
+    storage = pa.array([0, 2, -1, 1], pa.int8())
+    bits = pa.ExtensionArray.from_storage(pa.bool8(), storage)
+    table = pa.table({"b": bits, "y": Y})
+    assert SufficientStatistics.from_arrow(table, "y").means[0] == 0.75
+    assert read_table(table, "y ~ b")[0]["b"].tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
+def test_rows_are_identified_without_columns_that_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    frame = PERIODS.assign(x=[1, 2, 3, 3])
+    path = tmp_path / "visits.parquet"
+    frame.to_parquet(path)
+    for source in (frame, TableFile(path)):
+        table = as_local_table(source)
+        assert table is not None
+        identities = table.scan(TableFormula("y ~ x"))[1].identities
+        assert identities is not None
+        assert len(np.unique(identities(), axis=0)) == 4
+
+
+# ---- names ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"compress": True}], ids=str)
+def test_a_single_name_is_one_feature(options: dict[str, Any]) -> None:
+    table = pa.table(
+        {name: [1.0, 2.0, 4.0, 3.0] for name in "age"} | {"age": Y, "y": Y}
+    )
+    found = SufficientStatistics.from_arrow(table, "y", "age", **options)
+    assert found.feature_names == ("age",)
+    assert TableFormula.of("y", "age").columns == ("age",)

@@ -257,3 +257,10 @@ def test_what_people_know_from_r_has_its_remedy(text: str, reason: str) -> None:
 def test_columns_may_be_called_like_functions_of_r() -> None:
     formula = TableFormula("bp ~ `my factor(x)` + factor + C(ward, Treatment('a(b)'))")
     assert formula.columns == ("my factor(x)", "factor", "ward")
+
+
+@pytest.mark.parametrize("text", ["y ~ x %in% g", "y ~ a + x%in%C(g)"])
+def test_within_is_refused_with_what_to_write(text: str) -> None:
+    with pytest.raises(FedRidgeError, match="write x:g"):
+        TableFormula(text)
+    assert TableFormula("y ~ `x %in% g`").columns == ("x %in% g",)
