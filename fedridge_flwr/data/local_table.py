@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .._text import counted
 from .._types import Array
 from ..errors import ColumnNamesError, DataError
-from .arrow_batches import arrow_of_pandas, open_stream
+from .arrow_batches import arrow_of_pandas, open_stream, selected_columns
 from .coding import Coding
 from .column_scan import ColumnScan
 from .formula import TableFormula
@@ -27,6 +27,7 @@ from .sources import TableFile
 from .table_errors import load_arrow, place_of
 from .table_profile import MOST_LEVELS, MOST_UNDECLARED, ColumnProfile, TableProfile
 from .table_values import field_problem, level_text, refuse_extensions
+from .tables import column_names
 
 BATCH_ROWS = 65_536
 HELD_BYTES = 256 << 20
@@ -241,6 +242,10 @@ def as_local_table(data: Any) -> LocalTable | None:
     """
     if isinstance(data, TableFile):
         return table_of_file(data)
+    if nw.dependencies.is_pandas_dataframe(data):
+        column_names(list(data.columns))  # refuses names that occur twice
+    elif nw.dependencies.is_pyarrow_table(data):
+        column_names(data.column_names)
     lazy = nw.from_native(data, pass_through=True)
     if isinstance(lazy, nw.LazyFrame):  # a query, which runs again at every pass
         names = without_index(lazy.collect_schema().names())
@@ -260,7 +265,7 @@ def as_local_table(data: Any) -> LocalTable | None:
 
 
 def _read_query(query: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    schema, batches = open_stream(query.select(list(columns)).to_native())
+    schema, batches = open_stream(selected_columns(query, columns).to_native())
     refuse_extensions(schema, columns)
     for batch in batches:
         yield {name: batch.column(name) for name in columns}
@@ -283,10 +288,13 @@ def _arrow_table(data: Any) -> Any:
     failures = pa.ArrowException, OverflowError, UnicodeError
     of_pandas = nw.dependencies.is_pandas_dataframe(data)
     try:
-        return arrow_of_pandas(data) if of_pandas else pa.table(data)
-    except failures:
+        if of_pandas:
+            return arrow_of_pandas(data)
+        schema, batches = open_stream(data)
+        return pa.Table.from_batches(batches, schema)
+    except DataError:
         if not of_pandas:
-            raise DataError("the table has a column of several types.") from None
+            raise
     text = {}
     for column in data.columns:
         try:

@@ -148,3 +148,98 @@ def test_a_single_name_is_one_feature(options: dict[str, Any]) -> None:
     found = SufficientStatistics.from_arrow(table, "y", "age", **options)
     assert found.feature_names == ("age",)
     assert TableFormula.of("y", "age").columns == ("age",)
+
+
+def test_quoted_names_of_duckdb_are_not_read_as_something_else() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    connection.sql(
+        "CREATE TABLE visits AS SELECT i::double AS age, (100 - i * i)::double AS "
+        '"visits.age", i::double AS "*", (i % 3)::double AS "ROWS", (i * i)::double '
+        "AS y FROM range(9) t(i)"
+    )
+    visits = connection.table("visits")
+    expected = SufficientStatistics.from_arrow(visits, "y")
+    found = SufficientStatistics.from_arrow(visits, "y", compress=True)
+    assert found.feature_names == expected.feature_names
+    np.testing.assert_allclose(found.means, expected.means)
+    X = read_table(visits, "y ~ `visits.age` + age")[0]
+    assert sorted(X["visits.age"]) == sorted(100.0 - k * k for k in range(9))
+
+
+BAD = {
+    "a name twice": pd.DataFrame(np.ones((4, 3)), columns=["x", "x", "y"]),
+    "sparse": pd.DataFrame({"x": pd.arrays.SparseArray([0.0, 1, 0, 2]), "y": Y}),
+    "several types": pd.DataFrame({"x": [1, "secret", 2, 3], "y": Y}),
+    "large": pd.DataFrame({"x": [1, 2**70, 2, 3], "y": Y}),
+    "a name twice in Arrow": pa.Table.from_arrays(
+        [pa.array(Y)] * 3, names=["x", "x", "y"]
+    ),
+}
+
+
+@pytest.mark.parametrize("frame", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("options", [{}, {"compress": True}], ids=str)
+def test_what_arrow_cannot_read_is_named(frame: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r"\('x'\)") as caught:
+        SufficientStatistics.from_arrow(frame, "y", **options)
+    assert "secret" not in str(caught.value)
+    if "twice" in str(caught.value) or "already" in str(caught.value):
+        with pytest.raises(DataError, match=r"\('x'\)"):
+            read_table(frame, "y ~ .")
+
+
+def test_types_that_only_some_engines_have_are_named() -> None:
+    polars = pytest.importorskip("polars")
+    wide = polars.Series([1, 2, 3, 4], dtype=polars.Int128)
+    frame = polars.DataFrame({"x": wide, "y": Y})
+    for source in (frame, frame.lazy()):
+        with pytest.raises(DataError, match=r"\('x'\) cannot be read as Arrow"):
+            SufficientStatistics.from_arrow(source, "y")
+        with pytest.raises(DataError, match=r"\('x'\) cannot be read as Arrow"):
+            read_table(source, "y ~ x")
+    twice = pa.Table.from_arrays([pa.array(Y)] * 4, names=["a", "a", "x", "y"])
+    assert SufficientStatistics.from_arrow(twice, "y", ["x"]).count == 4
+    with pytest.raises(DataError, match="already used"):
+        SufficientStatistics.from_arrow(twice, "y", ["x"], compress=True)
+    table = pa.table({"b": MONEY, "y": Y})
+    with pytest.raises(DataError, match="Leave out compress=True"):
+        SufficientStatistics.from_arrow(table, "y", compress=True)
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.decimal128(30, 2)])
+def test_what_is_wrong_in_a_dropped_row_does_not_matter(kind: Any) -> None:
+    huge = 1e20 if pa.types.is_decimal(kind) else float("inf")
+    table = pa.table(
+        {
+            "x": pa.array([huge, 2.0, 3.0, 5.0], pa.float64()).cast(kind),
+            "y": [None, 2.0, 4.0, 3.0],
+            "n": [float("inf"), 1.0, 2.0, 1.0],
+        }
+    )
+    found = SufficientStatistics.from_arrow(table, "y", counts="n", nulls="drop")
+    assert found.count == 4
+    with pytest.raises(DataError):
+        SufficientStatistics.from_arrow(table, "n", ["x"], nulls="drop")
+
+
+def test_a_scanner_is_read_through_its_reader(tmp_path: Path) -> None:
+    path = tmp_path / "visits.parquet"
+    pa.parquet.write_table(pa.table({"x": Y, "y": Y}), path)
+    scanner = pads.dataset(path).scanner(filter=pads.field("x") > 2)
+    assert SufficientStatistics.from_arrow(scanner, "y").count == 2
+
+
+def test_the_target_is_named_where_it_is_not_finite() -> None:
+    table = pa.table({"x": Y, "stay": [1.0, float("inf"), 2.0, 3.0]})
+    with pytest.raises(DataError, match=r"y has 1 NaN or infinite .* 0 \('stay'\)"):
+        SufficientStatistics.from_arrow(table, "stay")
+
+
+def test_batches_have_weights_or_none_has() -> None:
+    batches = [(np.eye(2), [1.0, 2.0], [1.0, 2.0]), (np.eye(2), [1.0, 2.0])]
+    for each in (batches, batches[::-1]):
+        stream = RowStream.of(each)
+        assert stream is not None
+        with pytest.raises(DataError, match="some batches have weights"):
+            stream.statistics()
