@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -87,12 +88,16 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
             raise must_be("weights", "the name of a column", self.weights)
         if isinstance(self.categorical, str):
             raise must_be("categorical", "a list of columns", self.categorical)
-        object.__setattr__(self, "categorical", tuple(map(str, self.categorical)))
+        # As in files: é is one sign, and not an e with an accent.
+        object.__setattr__(self, "text", _composed(self.text))
+        object.__setattr__(self, "weights", _composed(self.weights))
+        categorical = tuple(_composed(str(column)) for column in self.categorical)
+        object.__setattr__(self, "categorical", categorical)
         given = dict(self.levels)
         if text := [column for column, each in given.items() if isinstance(each, str)]:
             expected = f"a list of levels for {text[0]!r}"
             raise must_be("levels", expected, given[text[0]])
-        levels = {str(c): tuple(map(str, v)) for c, v in given.items()}
+        levels = {_composed(str(c)): tuple(map(str, v)) for c, v in given.items()}
         for column, told in levels.items():
             if len(set(told)) < max(len(told), 1):
                 raise FedRidgeError(
@@ -299,6 +304,10 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
         )
     check_terms(found, takes_all=takes_all)
     return found
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 def _sum_of(names: str | Sequence[str]) -> str:

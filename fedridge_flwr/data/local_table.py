@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ class LocalTable:
         places: dict[str, str] = {}  # of the first text in each column
         rows = complete = 0
         for part in self._read(present) if present else ():
-            missing = [np.asarray(part[c].is_null()) for c in present]
+            missing = [np.asarray(part[c].is_null(nan_is_null=True)) for c in present]
             first, rows = rows, rows + len(missing[0])
             complete += int((~np.logical_or.reduce(missing)).sum())
             for column in present:
@@ -248,11 +249,14 @@ def as_local_table(data: Any) -> LocalTable | None:
         column_names(data.column_names)
     lazy = nw.from_native(data, pass_through=True)
     if isinstance(lazy, nw.LazyFrame):  # a query, which runs again at every pass
-        names = without_index(lazy.collect_schema().names())
-        return LocalTable(names, partial(_read_query, lazy))
+        own = without_index(lazy.collect_schema().names())
+        names = _composed(own)
+        called = dict(zip(names, own, strict=True))
+        return LocalTable(names, partial(_read_query, lazy, called))
     if not hasattr(data, "__arrow_c_stream__"):
         return None
     table = _arrow_table(data)
+    table = table.rename_columns(_composed(table.column_names))
 
     def read(columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         refuse_extensions(table.schema, columns)
@@ -264,11 +268,21 @@ def as_local_table(data: Any) -> LocalTable | None:
     return LocalTable(names, read, unreadable=unreadable)
 
 
-def _read_query(query: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    schema, batches = open_stream(selected_columns(query, columns).to_native())
-    refuse_extensions(schema, columns)
+def _read_query(
+    query: Any, called: Mapping[str, str], columns: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
+    own = [called[name] for name in columns]
+    schema, batches = open_stream(selected_columns(query, own).to_native())
+    refuse_extensions(schema, own)
     for batch in batches:
-        yield {name: batch.column(name) for name in columns}
+        yield {name: batch.column(called[name]) for name in columns}
+
+
+def _composed(names: Sequence[str]) -> list[str]:
+    """Return names as formulas and files have them: é is one sign, and not two."""
+    found = [unicodedata.normalize("NFC", name) for name in names]
+    column_names(found)  # refuses names that occur twice
+    return found
 
 
 def table_of_file(file: TableFile) -> LocalTable:

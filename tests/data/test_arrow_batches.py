@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,33 @@ def test_batches_have_weights_or_none_has() -> None:
         assert stream is not None
         with pytest.raises(DataError, match="some batches have weights"):
             stream.statistics()
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("asked", ["NFC", "NFD"])
+def test_an_accent_is_spelled_in_two_ways(
+    form: str, asked: str, tmp_path: Path
+) -> None:
+    polars = pytest.importorskip("polars")
+    name = unicodedata.normalize(form, "\u00e9t\u00e9")
+    formula = unicodedata.normalize(asked, "y ~ `\u00e9t\u00e9`")
+    frame = pd.DataFrame({name: Y, "y": Y})
+    path = tmp_path / "visits.csv"
+    frame.to_csv(path, index=False)
+    sources = [frame, polars.from_pandas(frame), path]
+    sources += [polars.from_pandas(frame).lazy(), pa.Table.from_pandas(frame)]
+    for source in sources:
+        X, _, coding = read_table(source, formula)
+        assert list(X.columns) == ["\u00e9t\u00e9"]
+        assert len(read_table(frame[[name]], coding)[0]) == 4
+
+
+def test_a_row_with_nan_is_not_complete() -> None:
+    polars = pytest.importorskip("polars")
+    nan = float("nan")
+    frame = polars.DataFrame({"x": [1.0, nan, None, 2.0], "y": [1.0, 2.0, 3.0, nan]})
+    table = as_local_table(frame)
+    assert table is not None
+    profile = table.profile(TableFormula("y ~ x"))
+    assert (profile.rows, profile.complete) == (4, 1)
+    assert profile.missing == {"x": 2, "y": 1}
