@@ -106,7 +106,12 @@ class AppSettings:
     def site_files(self) -> list[SiteFile]:
         """Return the tables of the clients of a simulation."""
         table = self.table or None
-        return find_site_files(self.data, client_column=self.client_column, table=table)
+        return find_site_files(
+            self.data,
+            client_column=self.client_column,
+            table=table,
+            strict=self.strict,
+        )
 
     def table_formula(self) -> TableFormula | None:
         """Return what is asked of tables, if the clients have tables."""

@@ -52,7 +52,10 @@ def fit_tables(
     >>> fit_tables(str(folder), TableFormula("bp ~ sex"), alpha=0.0).model_
     RidgeModel(alpha=0.0, 1 feature, 5 rows, 2 clients, R²=0.7734)
     """
-    files = find_site_files(data, client_column=client_column, table=table)
+    strict = settings.get("strict", True)
+    files = find_site_files(
+        data, client_column=client_column, table=table, strict=strict
+    )
     # A rehearsal is no upload: what was sent before does not count, nor is it kept.
     once: dict[str, Any] = {"min_row_difference": 1, "state": None}
     policies = () if policy is None else (replace(SitePolicy.load(policy), **once),)

@@ -14,12 +14,18 @@ from .._checks import check_choice
 from .._text import counted
 from .._types import Array
 from ..errors import ColumnNamesError, DataError
-from .names import Names
+from .names import Names, without_index
 from .rows import Rows, check_weights
 from .schema import Schema
 from .table_errors import load_arrow
-from .table_values import NotNumbersError, cause_of, float64_values, parse_numbers
-from .tables import Table
+from .table_values import (
+    NotNumbersError,
+    cause_of,
+    float64_values,
+    parse_numbers,
+    refuse_extensions,
+)
+from .tables import Table, column_names
 
 # Enough for two workers, and little beside what an engine needs itself.
 BATCH_ROWS = 1 << 17
@@ -72,14 +78,15 @@ Leave such rows out in the query, or use nulls="drop".
         self,
         stream: Any,
         target: str | Sequence[str],
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         sample_weight: str | None = None,
         counts: str | None = None,
         nulls: str = "error",
         compress: bool = False,
     ) -> None:
         check_choice("nulls", nulls, ("error", "drop"))
-        targets = [target] if isinstance(target, str) else list(target)
+        targets = listed(target)
+        features = None if features is None else listed(features)
         beside = [name for name in (sample_weight, counts) if name is not None]
         named = named_columns(target, features, *beside)
         if compress and counts is None:
@@ -87,8 +94,9 @@ Leave such rows out in the query, or use nulls="drop".
             beside.append(counts)
             named = None
         schema, self._batches = open_stream(stream, named)
-        own = [name for name in schema.names if name not in [*targets, *beside]]
-        chosen = own if features is None else list(features)
+        used = [*targets, *beside]
+        own = [name for name in without_index(schema.names) if name not in used]
+        chosen = own if features is None else features
         self.columns = [*chosen, *targets, *beside]
         _check_names(self.columns, schema.names)
         if not chosen:
@@ -110,10 +118,8 @@ Leave such rows out in the query, or use nulls="drop".
             if found.any() and not self._drops:
                 nulls += found
             elif not nulls.any():
-                values = [self._values(j, c, rows) for j, c in enumerate(columns)]
-                if self._drops:
-                    values, lost = self._without_missing(values)
-                    dropped += lost
+                values, lost = self._values(columns, rows)
+                dropped += lost
                 yield self._batch(values)
             rows += n
         if rows == 0:  # even so, the columns are known
@@ -136,25 +142,38 @@ Leave such rows out in the query, or use nulls="drop".
                 part = batch.slice(start, BATCH_ROWS)
                 yield [part.column(name) for name in self.columns]
 
-    def _values(self, place: int, column: Any, first: int) -> Array:
-        if str(column.type) == "double":  # infinity shows in the sums
-            return float64_values(column)
-        values, bad, plain = parse_numbers(column)
+    def _values(self, columns: list[Any], first: int) -> tuple[list[Array], int]:
+        """Return the numbers in the rows that are kept, and how many rows are not."""
+        values, wrong = [], []
+        for place, column in enumerate(columns):
+            if str(column.type) == "double":  # infinity shows in the sums
+                values.append(float64_values(column))
+                continue
+            found, bad, plain = parse_numbers(column)
+            values.append(found)
+            if bad.any():
+                wrong.append((place, bad, plain))
+        kept = np.ones(len(values[0]), dtype=bool)
+        if self._drops:
+            kept = ~np.logical_or.reduce([np.isnan(column) for column in values])
+        for place, bad, plain in wrong:
+            self._refuse(place, bad & kept, plain, first)
+        if kept.all():
+            return values, 0
+        lost = values[-1][~kept] if self._counts else np.ones(np.count_nonzero(~kept))
+        n_lost = int(lost[np.isfinite(lost)].sum())
+        return [column[kept] for column in values], n_lost
+
+    def _refuse(
+        self, place: int, bad: NDArray[np.bool_], plain: Any, first: int
+    ) -> None:
+        """Refuse what is no number, but not in rows that are dropped anyway."""
         if bad.any():
             where = int(np.argmax(bad))
             cause = cause_of(plain[where].as_py())
-            error = NotNumbersError(int(bad.sum()), len(values), where, cause)
+            error = NotNumbersError(int(bad.sum()), len(bad), where, cause)
             problem = error.problem(f"row {first + where + 1}")
             raise DataError(f"{{columns}} {problem}", [place], self.columns)
-        return values
-
-    def _without_missing(self, values: list[Array]) -> tuple[list[Array], int]:
-        """Return what is left of the rows, and how many rows are not."""
-        kept = ~np.logical_or.reduce([np.isnan(column) for column in values])
-        if kept.all():
-            return values, 0
-        copies = values[-1] if self._counts else np.ones(len(kept))
-        return [column[kept] for column in values], int(np.nansum(copies[~kept]))
 
     def _batch(self, values: list[Array]) -> RowBatch:
         n, d, t = len(values[0]), self.schema.n_features, self.schema.n_targets
@@ -208,12 +227,19 @@ def open_stream(
         The columns that are wanted, where the source can leave out others.
     """
     pa = load_arrow()
+    if nw.dependencies.is_pandas_dataframe(data):
+        data = arrow_of_pandas(data)
+    elif not hasattr(data, "__arrow_c_stream__") and hasattr(data, "to_reader"):
+        data = data.to_reader()  # of a scanner of pyarrow
     if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
+        try:
+            reader = pa.RecordBatchReader.from_stream(data)
+        except (pa.ArrowException, ValueError, TypeError):
+            raise _no_arrow(data) from None
         return reader.schema, reader
     batches: Callable[[Any, list[str]], Iterator[Any]]
     if hasattr(data, "collect_batches"):  # a LazyFrame, which has no stream of its own
-        schema, batches = pa.table(data.limit(0).collect()).schema, _polars_batches
+        schema, batches = open_stream(data.limit(0).collect())[0], _polars_batches
     elif hasattr(data, "scanner"):  # a dataset of pyarrow
         schema, batches = data.schema, _dataset_batches
     else:
@@ -221,18 +247,60 @@ def open_stream(
             f"a {type(data).__name__} is no Arrow stream: give a relation of DuckDB, a "
             "data frame or LazyFrame, or a table, reader or dataset of pyarrow."
         )
-    known = schema.names
+    known = without_index(schema.names) if columns is None else schema.names
     return schema, batches(data, [n for n in known if columns is None or n in columns])
 
 
+def arrow_of_pandas(frame: Any) -> Any:
+    """Return a data frame of pandas as an Arrow table, without its row index.
+
+    An index says where a row was, and would otherwise be a feature as soon as a frame
+    was sorted or filtered.
+    """
+    pa = load_arrow()
+    column_names(list(frame.columns))  # names that occur twice are refused in our words
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        raise _no_arrow(frame) from None
+
+
+def _no_arrow(data: Any) -> DataError:
+    """Return the error for columns that Arrow has no type for.
+
+    What Arrow itself says may have values of the data.
+    """
+    pa = load_arrow()
+    bad = []
+    names = list(getattr(data, "columns", ()))
+    for j, name in enumerate(names):
+        try:
+            pa.table(data[[name]])
+        except Exception:
+            bad.append(j)
+    what = "{columns}" if bad else "a column"
+    return DataError(
+        f"{what} cannot be read as Arrow: the type is unknown to it, sparse, or a "
+        "mixture of several. Convert it to plain numbers, such as float64.",
+        bad,
+        [str(name) for name in names],
+    )
+
+
 def named_columns(
-    target: str | Sequence[str], features: Sequence[str] | None, *beside: str | None
+    target: str | Sequence[str],
+    features: str | Sequence[str] | None,
+    *beside: str | None,
 ) -> list[str] | None:
     """Return the columns that are used, or None for all."""
-    targets = [target] if isinstance(target, str) else target
     if features is None:
         return None
-    return [*features, *targets, *filter(None, beside)]
+    return [*listed(features), *listed(target), *filter(None, beside)]
+
+
+def listed(names: str | Sequence[str]) -> list[str]:
+    """Return names as a list; text is one name, and not its letters."""
+    return [names] if isinstance(names, str) else list(names)
 
 
 def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, str]:
@@ -247,20 +315,64 @@ def compressed(data: Any, columns: Sequence[str] | None = None) -> tuple[Any, st
     >>> table.sort("x").collect().rows(), name
     ([(1, 0, 2), (2, 1, 1)], 'rows')
     """
+    if nw.dependencies.is_pandas_dataframe(data):
+        data = arrow_of_pandas(data)
+    if nw.dependencies.is_pyarrow_table(data):
+        column_names(data.column_names)
+    try:
+        return _compressed(data, columns)
+    except DataError:
+        raise
+    except Exception as error:  # of any engine, in words that may have values
+        raise DataError(
+            f"equal rows of this {type(data).__name__} cannot be counted "
+            f"({type(error).__name__}). Leave out compress=True, or convert columns of "
+            "unusual types to plain numbers."
+        ) from None
+
+
+def _compressed(data: Any, columns: Sequence[str] | None) -> tuple[Any, str]:
     frame = nw.from_native(data, pass_through=True)
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
         raise DataError(
             f"compress=True needs DuckDB, Polars, Spark or a data frame, and not a "
             f"{type(data).__name__}."
         )
-    known = frame.collect_schema().names()
-    wanted = known if columns is None else list(columns)
+    # Not `collect_schema`, which fails where narwhals does not know a type.
+    known = list(frame.columns)
+    wanted = without_index(known) if columns is None else list(columns)
     _check_names(wanted, known)
-    name = "rows"
-    while name in known:
+    name, taken = "rows", {each.casefold() for each in known}
+    while name in taken:  # to SQL, ROWS is the same name
         name += "_"
-    grouped: Any = frame.select(wanted).group_by(wanted)
+    selected: Any = selected_columns(frame, wanted)
+    if is_duckdb(frame):
+        keys = _sql_names(wanted)
+        counted_rows = selected.to_native().aggregate(
+            f"{keys}, count(*) AS {name}", keys
+        )
+        return counted_rows, name
+    grouped: Any = selected.group_by(wanted)
     return grouped.agg(nw.len().alias(name)).to_native(), name
+
+
+def selected_columns(frame: Any, columns: Sequence[str]) -> Any:
+    """Return some columns of a frame of narwhals.
+
+    Without quotes DuckDB would read the column ``visits.age`` as ``age`` of ``visits``.
+    """
+    if is_duckdb(frame):
+        return nw.from_native(frame.to_native().project(_sql_names(columns)))
+    return frame.select(list(columns))
+
+
+def is_duckdb(frame: Any) -> bool:
+    """Whether a frame of narwhals is a relation of DuckDB."""
+    return bool(frame.implementation is nw.Implementation.DUCKDB)
+
+
+def _sql_names(names: Sequence[str]) -> str:
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def _polars_batches(lazy: Any, columns: list[str]) -> Iterator[Any]:
@@ -299,6 +411,7 @@ def _check_names(used: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _check_types(used: Sequence[str], schema: Any) -> None:
+    refuse_extensions(schema, used)
     problems = [_problem(schema.field(name).type) for name in used]
     bad = [j for j, problem in enumerate(problems) if problem is not None]
     if bad:
@@ -309,9 +422,9 @@ def _check_types(used: Sequence[str], schema: Any) -> None:
 def _problem(kind: Any) -> str | None:
     """Return what is wrong with a column that has no numbers by its type."""
     types = load_arrow().types
-    kind = getattr(kind, "storage_type", kind)  # of an extension type
     if types.is_dictionary(kind):
         kind = kind.value_type
+    kind = getattr(kind, "storage_type", kind)  # of an extension type that is known
     known = (
         types.is_integer,
         types.is_floating,

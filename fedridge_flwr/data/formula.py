@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -21,6 +22,7 @@ from .formula_tree import (
     refuse_explosion,
     refuse_factor,
     refuse_mistakable,
+    refuse_within,
 )
 
 MISSING = ("drop", "mean", "indicator", "error")
@@ -88,12 +90,16 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
             raise must_be("weights", "the name of a column", self.weights)
         if isinstance(self.categorical, str):
             raise must_be("categorical", "a list of columns", self.categorical)
-        object.__setattr__(self, "categorical", tuple(map(str, self.categorical)))
+        # As in files: é is one sign, and not an e with an accent.
+        object.__setattr__(self, "text", _composed(self.text))
+        object.__setattr__(self, "weights", _composed(self.weights))
+        categorical = tuple(_composed(str(column)) for column in self.categorical)
+        object.__setattr__(self, "categorical", categorical)
         given = dict(self.levels)
         if text := [column for column, each in given.items() if isinstance(each, str)]:
             expected = f"a list of levels for {text[0]!r}"
             raise must_be("levels", expected, given[text[0]])
-        levels = {str(c): tuple(map(str, v)) for c, v in given.items()}
+        levels = {_composed(str(c)): tuple(map(str, v)) for c, v in given.items()}
         for column, told in levels.items():
             if len(set(told)) < max(len(told), 1):
                 raise FedRidgeError(
@@ -113,7 +119,7 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
     def of(
         cls,
         target: str | Sequence[str],
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         **options: Any,
     ) -> TableFormula:
         """Return the formula of a target and plain features, by default all others.
@@ -124,9 +130,8 @@ standardize=True, or agreed constants as in I((age - 50) / 10).
         >>> TableFormula.of("bp", ["age", "body mass"]).text
         '`bp` ~ `age` + `body mass`'
         """
-        targets = [target] if isinstance(target, str) else list(target)
         right = "." if features is None else _sum_of(features)
-        return cls(f"{_sum_of(targets)} ~ {right}", **options)
+        return cls(f"{_sum_of(target)} ~ {right}", **options)
 
     def refuse_others(self, columns: Sequence[str]) -> None:
         """Refuse levels and categories of what is none of the features.
@@ -303,6 +308,7 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
     refuse_mistakable(text, available)
     refuse_factor(text)
     refuse_foreign(text)
+    refuse_within(text)
     known = {"__formulaic_variables_available__": list(available)}
     try:
         parser = formulaic.parser.DefaultFormulaParser()
@@ -328,7 +334,12 @@ def _parsed(text: str, available: tuple[str, ...], takes_all: bool) -> Any:
     return found
 
 
-def _sum_of(names: Sequence[str]) -> str:
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _sum_of(names: str | Sequence[str]) -> str:
+    names = [names] if isinstance(names, str) else names
     for name in names:
         if "`" in name:
             raise FedRidgeError(

@@ -334,6 +334,14 @@ def refuse_factor(text: str) -> None:
         )
 
 
+def refuse_within(text: str) -> None:
+    """Refuse %in%, which formulaic reads as g/x, and R as g:x."""
+    if re.search(r"%\s*in\s*%", _IN_QUOTES.sub("", text)):
+        raise FedRidgeError(
+            "formula: %in% is not supported: write x:g for x within the levels of g."
+        )
+
+
 def refuse_mistakable(text: str, available: Iterable[str]) -> None:
     """Refuse columns that formulaic takes for another term, and drops without a word.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,16 @@ from numpy.typing import NDArray
 from .._text import counted
 from .._types import Array
 from ..errors import ColumnNamesError, DataError
-from .arrow_batches import open_stream
+from .arrow_batches import arrow_of_pandas, open_stream, selected_columns
 from .coding import Coding
+from .column_scan import ColumnScan
 from .formula import TableFormula
+from .names import without_index
 from .sources import TableFile
 from .table_errors import load_arrow, place_of
 from .table_profile import MOST_LEVELS, MOST_UNDECLARED, ColumnProfile, TableProfile
-from .table_values import ColumnScan, level_text
+from .table_values import field_problem, level_text, refuse_extensions
+from .tables import column_names
 
 BATCH_ROWS = 65_536
 HELD_BYTES = 256 << 20
@@ -77,6 +81,11 @@ class LocalTable:
     read : callable
         ``read(columns)`` yields parts of the table, from its beginning, each a mapping
         of column to pyarrow array.
+    client : str
+        The column that says which client a row belongs to, where a table has the rows
+        of several: ``.`` in a formula does not stand for it.
+    unreadable : sequence of str
+        Columns of types that cannot be read, which rows are not identified by.
 
     Examples
     --------
@@ -92,8 +101,11 @@ class LocalTable:
         self,
         names: Sequence[str],
         read: Callable[[Sequence[str]], Iterator[Mapping[str, Any]]],
+        client: str = "",
+        unreadable: Sequence[str] = (),
     ) -> None:
-        self.names, self._read = tuple(names), read
+        self.names, self._read, self._client = tuple(names), read, client
+        self._readable = [name for name in self.names if name not in unreadable]
 
     def parts(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         """Yield the table part by part; columns that it lacks are an error."""
@@ -108,7 +120,8 @@ class LocalTable:
 
     def scan(self, formula: TableFormula) -> tuple[TableProfile, RowOrigin]:
         """Return the profile, and how many rows every level has, which stay here."""
-        features = formula.used_columns(self.names)
+        others = [name for name in self.names if name != self._client]
+        features = formula.used_columns(others)
         wanted = [*features, *formula.targets]
         wanted += [formula.weights] if formula.weights else []
         present = [c for c in dict.fromkeys(wanted) if c in self.names]
@@ -116,7 +129,7 @@ class LocalTable:
         places: dict[str, str] = {}  # of the first text in each column
         rows = complete = 0
         for part in self._read(present) if present else ():
-            missing = [np.asarray(part[c].is_null()) for c in present]
+            missing = [np.asarray(part[c].is_null(nan_is_null=True)) for c in present]
             first, rows = rows, rows + len(missing[0])
             complete += int((~np.logical_or.reduce(missing)).sum())
             for column in present:
@@ -143,7 +156,8 @@ class LocalTable:
         mixed = [
             _mixed(column, scans[column], place)
             for column, place in places.items()
-            if column not in categories and scans[column].n_numbers
+            if column not in categories
+            and (scans[column].n_numbers or scans[column].may_be_numbers)
         ]
         origin = RowOrigin(present, counts, self._identities, mixed=mixed)
         return profile, origin
@@ -183,7 +197,7 @@ class LocalTable:
     def _identities(self, coding: Coding | None = None) -> NDArray[Any]:
         """Return a hash of every column for each row, or each that is coded."""
         found = [np.empty((0, 32), dtype=np.uint8)]
-        for part in self.parts(self.names):
+        for part in self.parts(self._readable):
             texts = [level_text(part[c]) for c in sorted(part)]
             if coding is not None:
                 kept = coding.code(part).kept
@@ -232,47 +246,79 @@ def as_local_table(data: Any) -> LocalTable | None:
     """
     if isinstance(data, TableFile):
         return table_of_file(data)
+    if nw.dependencies.is_pandas_dataframe(data):
+        column_names(list(data.columns))  # refuses names that occur twice
+    elif nw.dependencies.is_pyarrow_table(data):
+        column_names(data.column_names)
     lazy = nw.from_native(data, pass_through=True)
     if isinstance(lazy, nw.LazyFrame):  # a query, which runs again at every pass
-        return LocalTable(lazy.collect_schema().names(), partial(_read_query, lazy))
+        own = without_index(lazy.collect_schema().names())
+        names = _composed(own)
+        called = dict(zip(names, own, strict=True))
+        return LocalTable(names, partial(_read_query, lazy, called))
     if not hasattr(data, "__arrow_c_stream__"):
         return None
     table = _arrow_table(data)
+    table = table.rename_columns(_composed(table.column_names))
 
     def read(columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        refuse_extensions(table.schema, columns)
         for batch in table.select(list(columns)).to_batches(BATCH_ROWS):
             yield {name: batch.column(name) for name in columns}
 
-    return LocalTable(table.column_names, read)
+    names = without_index(table.column_names)
+    unreadable = [name for name in names if field_problem(table.schema.field(name))]
+    return LocalTable(names, read, unreadable=unreadable)
 
 
-def _read_query(query: Any, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    _, batches = open_stream(query.select(list(columns)).to_native())
+def _read_query(
+    query: Any, called: Mapping[str, str], columns: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
+    own = [called[name] for name in columns]
+    schema, batches = open_stream(selected_columns(query, own).to_native())
+    refuse_extensions(schema, own)
     for batch in batches:
-        yield {name: batch.column(name) for name in columns}
+        yield {name: batch.column(called[name]) for name in columns}
+
+
+def _composed(names: Sequence[str]) -> list[str]:
+    """Return names as formulas and files have them: é is one sign, and not two."""
+    found = [unicodedata.normalize("NFC", name) for name in names]
+    column_names(found)  # refuses names that occur twice
+    return found
 
 
 def table_of_file(file: TableFile) -> LocalTable:
     """Return a file as a table, which is read from its beginning at every pass."""
-    return LocalTable(file.names, lambda columns: file.batches(columns, BATCH_ROWS))
+    client = "" if file.where is None else file.where[0]
+    return LocalTable(
+        file.names,
+        lambda columns: file.batches(columns, BATCH_ROWS),
+        client,
+        file.unreadable,
+    )
 
 
 def _arrow_table(data: Any) -> Any:
     """Return a data frame as an Arrow table; columns of mixed types become text."""
     pa = load_arrow()
     failures = pa.ArrowException, OverflowError, UnicodeError
+    of_pandas = nw.dependencies.is_pandas_dataframe(data)
     try:
-        return pa.table(data)
-    except failures:
-        if not hasattr(data, "assign"):
-            raise DataError("the table has a column of several types.") from None
+        if of_pandas:
+            return arrow_of_pandas(data)
+        schema, batches = open_stream(data)
+        return pa.Table.from_batches(batches, schema)
+    except DataError:
+        if not of_pandas:
+            raise
     text = {}
     for column in data.columns:
         try:
             pa.array(data[column])
         except failures:
             text[column] = data[column].astype(object).map(_text_of, "ignore")
-    return pa.table(data.assign(**text))
+    return arrow_of_pandas(data.assign(**text))
 
 
 def _text_of(entry: Any) -> str:
@@ -312,9 +358,11 @@ def coded_features(coding: Coding, X: Any) -> Any:
 
 def _mixed(column: str, scan: ColumnScan, place: str) -> str:
     """Say where a column of numbers has text, but not which."""
+    text = counted(scan.n_text, "row")
+    numbers = f", and numbers in {counted(scan.n_numbers, 'row')}"
     return (
-        f"column {column!r} has text in {counted(scan.n_text, 'row')}, the first in "
-        f"{place}, and numbers in {counted(scan.n_numbers, 'row')}"
+        f"column {column!r} has text in {text}, the first in {place}"
+        f"{numbers if scan.n_numbers else ''}"
     )
 
 
@@ -335,6 +383,7 @@ def _column_profile(
         # Numbers that were misread are text as well, and must not leave as levels.
         most = MOST_LEVELS if category else MOST_UNDECLARED
         many = scan.too_many_levels or len(scan.levels) > most
+        many |= not category and scan.may_be_numbers
         levels = None if many else tuple(sorted(scan.levels))
     adds &= scan.kind == "number" and not category
     total = _two_floats(scan.exact_sum) if adds else ()

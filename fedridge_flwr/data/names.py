@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,6 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import StatisticsError
+
+_INDEX = re.compile(r"__index_level_\d+__")
+
+
+def without_index(names: Iterable[str]) -> list[str]:
+    """Return the names without those that pandas makes for a row index.
+
+    A frame that was sorted, filtered or sampled has one that is written as a column.
+
+    Examples
+    --------
+    >>> without_index(["age", "__index_level_0__", "days"])
+    ['age', 'days']
+    """
+    return [name for name in names if not _INDEX.fullmatch(name)]
 
 
 @dataclass(frozen=True)

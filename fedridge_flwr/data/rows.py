@@ -186,6 +186,7 @@ class Rows(HasSchema):
                 f"y has {_bad_values(counts[bad].sum())} in {{columns}} "
                 f"({self.n_rows} rows). Remove those rows before the fit.",
                 (bad - self.n_features).tolist(),
+                self.target_names,
             )
 
 

@@ -6,13 +6,14 @@ each site names a file of its own.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .._text import quoted
 from ..errors import DataError
-from .sources import TableFile, client_values
+from .sources import TableFile, client_rows
 from .table_options import TableOptions
 
 OPTIONS_FILE = "table.toml"
@@ -22,6 +23,8 @@ TABLE_OPTIONS = "table options"
 # In a folder of tables, a .txt is more often a note about them: a pattern takes it.
 _SUFFIXES = (".csv", ".tsv", ".data", ".parquet", ".pq")
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
+
+log = logging.getLogger("flwr")
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,11 @@ def table_facts(
 
 
 def find_site_files(
-    data: str | Path, *, client_column: str = "", table: str | Path | None = None
+    data: str | Path,
+    *,
+    client_column: str = "",
+    table: str | Path | None = None,
+    strict: bool = True,
 ) -> list[SiteFile]:
     """Return the tables of all sites, in the order of their names.
 
@@ -83,11 +90,14 @@ def find_site_files(
         That column.
     table : path, optional
         TOML file of `TableOptions`; by default ``table.toml`` beside the tables.
+    strict : bool
+        Whether rows without a value in `client_column`, which belong to no client, are
+        an error; otherwise the log says how many there are.
 
     Raises
     ------
     DataError
-        If there are no tables, or two of one name.
+        If there are no tables, or two of one name, or rows of no client.
     """
     place = Path(data)
     options = table_options(place, table)
@@ -107,7 +117,14 @@ def find_site_files(
     if client_column:
         if len(paths) > 1:
             raise DataError("client_column is for one file with the rows of all sites.")
-        values = client_values(paths[0], client_column, options)
+        values, lost = client_rows(paths[0], client_column, options)
+        if lost and strict:
+            raise DataError(
+                f"{paths[0].name}: {lost}. Fill in the column, or remove these rows; "
+                "if strict is false, they are left out."
+            )
+        if lost:
+            log.warning("%s: %s, and are left out.", paths[0].name, lost)
         return [
             SiteFile(value, paths[0], options, (client_column, value))
             for value in values

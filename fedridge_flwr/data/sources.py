@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import check_whole
-from .._text import nearest, quoted
+from .._text import counted, nearest, quoted
 from ..errors import DataError
 from .table_errors import TableFileError, load_arrow
 from .table_options import TableOptions
@@ -119,6 +119,7 @@ class TableFile:
         self._reader = _reader(self.path, self.options)
         self._places = {name: j for j, name in enumerate(self._reader.names) if name}
         self.names = tuple(self._places)
+        self.unreadable = self._reader.unreadable
         self.where = where
         if where is not None:
             self._check_has([where[0]])
@@ -229,10 +230,31 @@ def client_values(
     ...     client_values(path, "school")
     ['9', '10']
     """
+    return client_rows(path, column, options)[0]
+
+
+def client_rows(
+    path: str | Path, column: str, options: TableOptions | None = None
+) -> tuple[list[str], str]:
+    """Return the same, and how many rows belong to no client, in words.
+
+    They are "" if there are no such rows.
+    """
     found: set[str] = set()
+    rows = lost = 0
+    first = ""
     for batch in TableFile(path, options).batches([column]):
-        found.update(batch.levels(column).drop_null().unique().to_pylist())
-    return sorted(found, key=_order)
+        levels = batch.levels(column)
+        found.update(levels.drop_null().unique().to_pylist())
+        rows += len(levels)
+        if levels.null_count:
+            lost += levels.null_count
+            first = first or batch.place(int(np.argmax(np.asarray(levels.is_null()))))
+    told = (
+        f"{lost} of {counted(rows, 'row')} have no value in column {column!r} (the "
+        f"first is {first}), so they belong to no client"
+    )
+    return sorted(found, key=_order), told if lost else ""
 
 
 def _order(level: str) -> tuple[bool, float, str]:

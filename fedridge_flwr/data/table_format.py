@@ -9,7 +9,7 @@ import codecs
 import io
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,8 @@ _VALUE = re.compile(rf"{NUMBER}|[+-]?\d*,\d+|{DATE}|(?i:true|false)", re.ASCII)
 _COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
 _POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+POINTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(\.\d{3})+"
+_POINTED = re.compile(POINTED_THOUSANDS, re.ASCII)
 _MAGIC = (
     (b"PK\x03\x04", "an Excel workbook or a zip archive"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook"),
@@ -54,6 +56,8 @@ class TextFormat:
     ----------
     encoding, delimiter, decimal : str
         As in `TableOptions`.
+    decimal_is_sure : bool
+        Whether that is the decimal mark for certain: 1.234 may be a thousand, too.
     header : bool
         Whether the first row has names.
     names : tuple of str
@@ -62,15 +66,19 @@ class TextFormat:
         Whether there are rows below the header.
     row_bytes : int
         About how long a row is.
+    blank_lines : int
+        Lines without anything above the first row.
     """
 
     encoding: str
     delimiter: str
     decimal: str
+    decimal_is_sure: bool
     header: bool
     names: tuple[str, ...]
     has_rows: bool
     row_bytes: int
+    blank_lines: int
 
 
 def detect_format(path: Path, options: TableOptions) -> TextFormat:
@@ -133,9 +141,16 @@ def _detect(
             f"{len(rows[0])} entries. Name every column, in the order of the file.",
         )
     below = rows[header:]
-    decimal = options.decimal or _decimal(below)
+    decimal, sure = _decimal(below)
+    if options.decimal:
+        decimal, sure = options.decimal, True
+    sure |= delimiter == ","  # a program that writes points so separates by others
     longest = max(sum(map(len, row)) + len(row) for row in rows)
-    return TextFormat(encoding, delimiter, decimal, header, names, bool(below), longest)
+    first_line, _ = next(_numbered(text, delimiter))
+    return TextFormat(
+        *(encoding, delimiter, decimal, sure, header, names, bool(below), longest),
+        blank_lines=first_line - 1,
+    )
 
 
 def clean_name(name: str) -> str:
@@ -178,9 +193,12 @@ def _decode(sample: bytes, encoding: str, complete: bool, file: str) -> str:
 
 def _rows(text: str, delimiter: str, complete: bool) -> list[list[str]]:
     """Return the rows that are not blank, without a last one that is cut off."""
-    lines = io.StringIO(text, newline="")
-    rows = [row for _, row in numbered_rows(lines, delimiter)]
+    rows = [row for _, row in _numbered(text, delimiter)]
     return rows if complete else rows[:-1]
+
+
+def _numbered(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    return numbered_rows(io.StringIO(text, newline=""), delimiter)
 
 
 def _delimiter(file: str, tables: dict[str, list[list[str]]], width: int) -> str:
@@ -259,14 +277,17 @@ def _names(file: str, first: list[str]) -> tuple[str, ...]:
     return names
 
 
-def _decimal(rows: list[list[str]]) -> str:
+def _decimal(rows: list[list[str]]) -> tuple[str, bool]:
     """Return "," only if numbers have it, and none has a point or separated thousands.
 
-    A point is always safe: a number with a comma is then none, and refused.
+    A point is nearly always safe: a number with a comma is then none, and refused. But
+    1.234 may be a thousand, unless a number with other digits says that it is not: also
+    return whether one does.
     """
     entries = [entry.strip() for row in rows for entry in row]
     commas = [entry for entry in entries if "," in entry]
     decimal = any(_COMMA.fullmatch(e) and not _THOUSANDS.fullmatch(e) for e in commas)
     thousands = any(e.count(",") > 1 and _THOUSANDS.fullmatch(e) for e in commas)
-    points = any(_POINT.fullmatch(entry) for entry in entries)
-    return "," if decimal and not thousands and not points else "."
+    points = any(_POINT.fullmatch(e) and not _POINTED.fullmatch(e) for e in entries)
+    commas_only = decimal and not thousands and not points
+    return "," if commas_only else ".", commas_only or points

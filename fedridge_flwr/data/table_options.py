@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 import tomllib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -171,6 +172,10 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _name(name: str) -> str:
+    return unicodedata.normalize("NFC", name.strip())
+
+
 def _names(columns: Any) -> tuple[str, ...]:
     if columns is None:
         return ()
@@ -180,7 +185,7 @@ def _names(columns: Any) -> tuple[str, ...]:
             'columns must be a list of names, as in ["age", "sex"], got '
             f"{type(columns).__name__}."
         )
-    names = tuple(name.strip() for name in names)
+    names = tuple(map(_name, names))
     if "" in names or len(set(names)) < len(names):
         raise DataError("columns must be names that are all different, and none empty.")
     return names
@@ -211,7 +216,7 @@ def _markers_in(missing_in: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
             'missing_in must be markers by column, as in {chol = ["0"]}, got '
             f"{type(missing_in).__name__}."
         )
-    found = tuple((str(column).strip(), _markers(told)) for column, told in pairs)
+    found = tuple((_name(str(column)), _markers(told)) for column, told in pairs)
     if len(dict(found)) < len(found):
         raise DataError("missing_in has two entries for one column.")
     return found

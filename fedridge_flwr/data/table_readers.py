@@ -11,21 +11,31 @@ import numpy as np
 
 from .._text import counted
 from ..errors import DataError
+from .names import without_index
 from .table_errors import TableFileError, load_arrow
-from .table_format import check_names, clean_name, detect_format
+from .table_format import POINTED_THOUSANDS, check_names, clean_name, detect_format
 from .table_options import MISSING, TableOptions
 from .table_text import Utf8Stream, encoding_error, text_rows
-from .table_values import all_finite, float64_values, level_text, plain_array
+from .table_values import (
+    all_finite,
+    field_problem,
+    float64_values,
+    level_text,
+    plain_array,
+)
 
 _BLOCK = 1 << 20
 _COMMA = r"^([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)$"
 _POINT = r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"
+_POINTED = f"^{POINTED_THOUSANDS}$"
+_UNSEPARATED = r"^[+-]?(\d{4,}|\d*\.\d+([eE][+-]?\d+)?)$"
 
 
 class TableReader(Protocol):
     """What a `TableFile` needs of a kind of file."""
 
     names: tuple[str, ...]  # of all columns, "" for one without
+    unreadable: tuple[str, ...]  # of a type that has another meaning than its storage
 
     def blocks(self, columns: Sequence[int], rows: int) -> Iterator[list[Any]]:
         """Return the arrays of some columns, for about so many rows at a time."""
@@ -36,6 +46,8 @@ class TableReader(Protocol):
 
 class TextReader:
     """Columns of a text table as text, null where missing, with a decimal point."""
+
+    unreadable: tuple[str, ...] = ()
 
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path = path
@@ -50,10 +62,16 @@ class TextReader:
             return
         pa = load_arrow()
         first = 0
+        unsure = set() if self.format.decimal_is_sure else set(columns)
         with Utf8Stream(self.path, self.format.encoding, self.format.delimiter) as file:
             try:
                 with self._open(pa, file, columns) as reader:
                     for block in reader:
+                        for k, j in enumerate(columns):
+                            if j in unsure and self._settles(
+                                pa, block.column(k), j, first
+                            ):
+                                unsure.discard(j)
                         yield [
                             self._clean(pa, block.column(k), j, first)
                             for k, j in enumerate(columns)
@@ -69,6 +87,8 @@ class TextReader:
             pa.PythonFile(file, mode="r"),
             read_options=pa.csv.ReadOptions(
                 column_names=places,
+                # The header alone is a row to skip: blank lines count as well there.
+                skip_rows=self.format.blank_lines,
                 skip_rows_after_names=int(self.format.header),
                 block_size=max(_BLOCK, 16 * self.format.row_bytes),
             ),
@@ -84,6 +104,29 @@ class TextReader:
                 null_values=self._missing.texts,
             ),
         )
+
+    def _settles(self, pa: Any, array: Any, column: int, first: int) -> bool:
+        """Return whether numbers say that no point in them separates thousands.
+
+        Refuse 1.234 where none does: it would be a thousandth of what was meant.
+        """
+        text = pa.compute.utf8_trim_whitespace(array)
+        pointed = pa.compute.match_substring_regex(text, _POINTED).fill_null(False)
+        plain = pa.compute.match_substring_regex(text, _UNSEPARATED).fill_null(False)
+        if pa.compute.and_not(plain, pointed).true_count:
+            return True
+        if pointed.true_count:
+            row = first + pointed.index(pa.scalar(True)).as_py()
+            raise TableFileError(
+                self.path.name,
+                f"{{columns}} has a point before three digits ({self.place(row)}), "
+                "and no other number says whether it is the decimal mark or separates "
+                'thousands. Set decimal = "." if it is the decimal mark; otherwise '
+                "write numbers without separators of thousands.",
+                [column],
+                self.names,
+            )
+        return False
 
     def _clean(self, pa: Any, array: Any, column: int, first: int) -> Any:
         missing = self._missing_in.get(column, self._missing)
@@ -157,7 +200,7 @@ class ParquetReader:
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path = path
         self._missing = _Missing(options.missing)
-        own = self._file.schema_arrow.names
+        own = self._own = without_index(self._file.schema_arrow.names)
         names = options.columns or tuple(map(clean_name, own))
         if len(names) != len(own):
             raise TableFileError(
@@ -169,6 +212,9 @@ class ParquetReader:
         if len(set(own)) < len(own):
             raise TableFileError(path.name, "two columns have the same name.")
         self.names = tuple(names)
+        fields = map(self._file.schema_arrow.field, own)
+        told = zip(self.names, fields, strict=True)
+        self.unreadable = tuple(name for name, field in told if field_problem(field))
         self._missing_in = _missing_in(path, options, self.names)
 
     @cached_property
@@ -185,7 +231,7 @@ class ParquetReader:
     def blocks(self, columns: Sequence[int], rows: int) -> Iterator[list[Any]]:
         """Return the arrays of some columns, for about so many rows at a time."""
         pa = load_arrow()
-        own = self._file.schema_arrow.names
+        own = self._own
         wanted = [own[j] for j in columns]
         # One thread is as fast on a machine that has other work, and takes less of it.
         batches = self._file.iter_batches(rows, columns=wanted, use_threads=False)
@@ -196,13 +242,15 @@ class ParquetReader:
             raise self._error() from None
 
     def _clean(self, pa: Any, array: Any, column: int) -> Any:
+        field = self._file.schema_arrow.field(self._own[column])
+        problem = field_problem(field)
         try:
             array = plain_array(array)
         except DataError as error:
-            problem = str(error).replace("the column", "{columns}")
-            raise TableFileError(
-                self.path.name, problem, [column], self.names
-            ) from None
+            problem = str(error).removeprefix("the column ").rstrip(".")
+        if problem:
+            problem = f"{{columns}} {problem}."
+            raise TableFileError(self.path.name, problem, [column], self.names)
         missing = self._missing_in.get(column, self._missing)
         if pa.types.is_string(array.type):
             array = missing.drop_text(pa, array)

@@ -6,7 +6,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .table_errors import load_arrow
 
+_BOOL8 = "arrow.bool8"
 LIMIT_OF_WHOLE = 2**53
 """From here on float64 does not have every whole number."""
 
@@ -48,14 +48,21 @@ _CAUSES = (
         "a number with a percent or currency sign. Write plain numbers",
     ),
     (
-        r"[+-]?\d{1,3}(['’ \u00a0\u202f_.]\d{3})+([.,]\d+)?",
+        "[+-]?\\d{1,3}(['’ \u00a0\u202f_.]\\d{3})+([.,]\\d+)?",  # Arrow knows no \\u
         "a number with separators of thousands. Write plain numbers",
+    ),
+    (
+        rf"[−–‐]\s?{NUMBER}",
+        "a number with another minus sign than that of the keyboard. Write plain "
+        "numbers",
     ),
     (
         r"(?i)(yes|no|y|n|t|f)",
         "yes or no. Write 1 and 0, or use C() for a category",
     ),
 )
+MISREAD = "|".join([*(each for each, _ in _CAUSES[1:-1]), "[+-]?(?i:inf(inity)?)"])
+"""What people read as a number although it is text here."""
 _DATE, _INFINITE = _CAUSES[0][1], "infinite. Correct it, or leave it empty if missing"
 _IDENTIFIER = (
     "a whole number of 2**53 or more, which float64 cannot hold: the column looks like "
@@ -170,10 +177,13 @@ def plain_array(array: Any) -> Any:
     pa = load_arrow()
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    name = getattr(array.type, "extension_name", "")
+    if problem := extension_problem(name):
+        raise DataError(f"the column {problem}.")
+    if name:
+        array = array.cast(pa.bool_()) if name == _BOOL8 else array.storage
     kind = array.type
     if pa.types.is_null(kind) or pa.types.is_large_string(kind) or "view" in str(kind):
         return array.cast(pa.string())
@@ -183,6 +193,40 @@ def plain_array(array: Any) -> Any:
             "binary data. Write plain values, each in a column of its own."
         )
     return array
+
+
+def extension_problem(name: str) -> str:
+    """Say what is wrong with an extension type of Arrow, "" if nothing is.
+
+    What it is stored as is not what it means: a true of arrow.bool8 may be 2, and a
+    period of pandas is a number of months.
+    """
+    if name in ("", _BOOL8, "arrow.json"):
+        return ""
+    if name == "pandas.period":
+        return f"has {_DATE}"
+    return f"has the extension type {name!r}. Convert it to plain numbers or text"
+
+
+def extension_name(field: Any) -> str:
+    """Return the extension type of a field, also one that nobody has registered."""
+    found: str = getattr(field.type, "extension_name", "")
+    told = (field.metadata or {}).get(b"ARROW:extension:name", b"")
+    return found or told.decode(errors="replace")
+
+
+def field_problem(field: Any) -> str:
+    """Say what is wrong with the extension type of a field, as `extension_problem`."""
+    return extension_problem(extension_name(field))
+
+
+def refuse_extensions(schema: Any, columns: Sequence[str]) -> None:
+    """Refuse columns whose extension type has another meaning than its storage."""
+    problems = [field_problem(schema.field(column)) for column in columns]
+    bad = [j for j, problem in enumerate(problems) if problem]
+    if bad:
+        alike = [j for j in bad if problems[j] == problems[bad[0]]]
+        raise DataError(f"{{columns}} {problems[bad[0]]}.", alike, columns)
 
 
 def parse_numbers(array: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_], Any]:
@@ -220,7 +264,7 @@ def _parse_text(pa: Any, text: Any) -> tuple[NDArray[np.float64], NDArray[np.boo
         bad &= text.is_valid().to_numpy(zero_copy_only=False)
     large = np.abs(values) >= LIMIT_OF_WHOLE
     if large.any():
-        bad |= large & _matches(pa, text, _WHOLE)
+        bad |= large & matches(pa, text, _WHOLE)
     return values, bad
 
 
@@ -263,7 +307,8 @@ def all_finite(values: NDArray[np.float64]) -> bool:
         return bool(np.isfinite(np.add.reduce(values)))
 
 
-def _matches(pa: Any, text: Any, pattern: str) -> NDArray[np.bool_]:
+def matches(pa: Any, text: Any, pattern: str) -> NDArray[np.bool_]:
+    """Return which entries of text match a pattern; one that is missing does not."""
     found = pa.compute.match_substring_regex(text, pattern).fill_null(False)
     matches: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
     return matches
@@ -296,7 +341,7 @@ def _level_names(pa: Any, values: Any) -> Any:
     else:
         text = pa.compute.utf8_trim_whitespace(values.cast(pa.string()))
     text = pa.compute.if_else(pa.compute.equal(text, ""), None, text)
-    changing = np.flatnonzero(_matches(pa, text, _CHANGING))
+    changing = np.flatnonzero(matches(pa, text, _CHANGING))
     if not len(changing):
         return text
     names = text.to_pylist()
@@ -335,157 +380,3 @@ def _level_name(text: str) -> str:
     sign, whole, fraction = found[1], found[2] or "0", (found[3] or "").rstrip("0")
     name = f"{whole}.{fraction}" if fraction else whole
     return name if name == "0" else sign + name
-
-
-class ColumnScan:
-    """What a column has: kind, missing entries, levels, and the exact mean.
-
-    Parameters
-    ----------
-    max_levels : int
-        A column with more distinct entries has too many levels to be a category; they
-        are no longer counted.
-
-    Attributes
-    ----------
-    rows, missing : int
-        How many entries there were, and how many of them are missing.
-    n_text : int
-        How many present entries are not numbers.
-    level_counts : dict of str to int
-        How often each level occurs; empty where there are too many.
-    too_many_levels : bool
-        Whether there are more than `max_levels`.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> scan = ColumnScan()
-    >>> scan.add(pa.array(["1", "2.0", None]))
-    >>> scan.add(pa.array(["1.0", "2"]))
-    >>> scan.kind, scan.rows, scan.missing, scan.level_counts, scan.mean
-    ('number', 5, 1, {'1': 2, '2': 2}, 1.5)
-    """
-
-    def __init__(self, max_levels: int = 1_000) -> None:
-        self.max_levels = max_levels
-        self.rows = self.missing = self.n_text = self.n_numbers = 0
-        self.level_counts: dict[str, int] = {}
-        self.too_many_levels = False
-        self._n_dates = 0
-        self._sum = 0  # in units of _UNIT, of all numbers
-        self._first: tuple[int, str] | None = None
-
-    def add(self, array: Any, first_line: int | Sequence[int] = 1) -> None:
-        """Count the entries of one more batch.
-
-        Parameters
-        ----------
-        array : pyarrow.Array
-            The entries.
-        first_line : int or sequence of int
-            Line or row of the first entry, or of each.
-        """
-        pa = load_arrow()
-        values, bad, array = parse_numbers(array)
-        present = ~np.isnan(values) & ~bad
-        n_bad, n_numbers = int(bad.sum()), int(present.sum())
-        self.rows += len(array)
-        self.n_text += n_bad
-        self.n_numbers += n_numbers
-        self.missing += len(array) - n_bad - n_numbers
-        self._sum += _exact_sum(values[present])
-        if n_bad:
-            self._add_text(pa, array, bad, first_line)
-        if not self.too_many_levels:
-            self._add_levels(pa, array)
-
-    def _add_text(
-        self, pa: Any, array: Any, bad: Any, lines: int | Sequence[int]
-    ) -> None:
-        if self._first is None:
-            first = int(np.argmax(bad))
-            line = lines + first if isinstance(lines, int) else int(lines[first])
-            self._first = (line, cause_of(array[first].as_py()))
-        if pa.types.is_string(array.type):
-            self._n_dates += int((bad & _matches(pa, array, f"^({DATE})$")).sum())
-        elif pa.types.is_temporal(array.type):
-            self._n_dates += int(bad.sum())
-
-    def _add_levels(self, pa: Any, array: Any) -> None:
-        # More than ten spellings of each level are not worth the time to tell.
-        if len(array.unique()) <= 10 * self.max_levels:
-            counts = level_text(array).drop_null().value_counts()
-            for level, count in zip(*counts.flatten(), strict=True):
-                name = level.as_py()
-                found = self.level_counts.get(name, 0)
-                self.level_counts[name] = found + count.as_py()
-            if len(self.level_counts) <= self.max_levels:
-                return
-        self.level_counts = {}
-        self.too_many_levels = True
-
-    @property
-    def kind(self) -> str:
-        """One of "number", "text", "date" and "empty" (all entries are missing)."""
-        if self.rows == self.missing:
-            return "empty"
-        if self.n_text == 0:
-            return "number"
-        return "date" if self._n_dates == self.rows - self.missing else "text"
-
-    @property
-    def levels(self) -> set[str]:
-        """The distinct levels; empty where there are too many."""
-        return set(self.level_counts)
-
-    @property
-    def constant(self) -> bool:
-        """Whether all present entries are the same level."""
-        return len(self.level_counts) == 1
-
-    @property
-    def exact_sum(self) -> Fraction:
-        """The sum of all numbers, without rounding: sums of sites add up exactly."""
-        return Fraction(self._sum, _UNIT)
-
-    @property
-    def mean(self) -> float:
-        """The mean of all numbers, rounded once; NaN without numbers."""
-        if not self.n_numbers:
-            return float("nan")
-        return float(self.exact_sum / self.n_numbers)
-
-    @property
-    def first_text(self) -> int | None:
-        """Line or row of the first entry that is not a number, as `add` was told."""
-        return None if self._first is None else self._first[0]
-
-    def problem(self, place: str) -> str:
-        """Say why the column is not one of numbers, for a first entry at `place`."""
-        if self._first is None:
-            return "has numbers."
-        present = self.rows - self.missing
-        return NotNumbersError(self.n_text, present, 0, self._first[1]).problem(place)
-
-
-def _exact_sum(values: NDArray[np.float64]) -> int:
-    """Return the sum of finite numbers in units of 2**-1127, as a whole number.
-
-    Mantissas are added up by exponent, in halves of 26 and 27 bits, whose sums float64
-    has exactly for up to 2**26 numbers at a time.
-    """
-    total = 0
-    for start in range(0, len(values), 2**20):
-        mantissa, exponent = np.frexp(values[start : start + 2**20])
-        whole = (mantissa * 2.0**53).astype(np.int64)
-        places = exponent + 1074
-        high = np.bincount(places, weights=whole >> 27)
-        low = np.bincount(places, weights=whole & (2**27 - 1))
-        for place in np.flatnonzero((high != 0) | (low != 0)):
-            part = (int(high[place]) << 27) + int(low[place])
-            total += part << int(place)
-    return total
-
-
-_UNIT = 2 ** (1074 + 53)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import DataError
+from .names import without_index
 
 ENCODE_FIRST = (
     "Encode text and categories as numbers first, the same way at every client, and "
@@ -39,7 +40,7 @@ class Table:
         self.native, self.ndim = native, ndim
         n_rows, n_columns = native.shape
         self.shape = (n_rows, n_columns) if ndim == 2 else (n_rows,)
-        self.names = _names(labels)
+        self.names = column_names(labels)
 
     def not_numbers(self) -> list[tuple[int, str]]:
         """Return number and type of every column that does not hold numbers."""
@@ -178,6 +179,7 @@ def as_table(data: Any) -> Table | None:
         return _PandasTable(data.to_frame(), label, 1)
     found = nw.from_native(_arrow_table(data), pass_through=True, allow_series=True)
     if isinstance(found, nw.DataFrame):
+        found = found.select(without_index(found.columns))
         return _NarwhalsTable(found, found.columns, 2)
     if isinstance(found, nw.Series):
         label = [found.name] if found.name else ()
@@ -210,7 +212,8 @@ def holds_numbers(values: NDArray[Any]) -> bool:
     )
 
 
-def _names(labels: Sequence[Any]) -> tuple[str, ...] | None:
+def column_names(labels: Sequence[Any]) -> tuple[str, ...] | None:
+    """Return labels as names, None for positions; a name that is there twice fails."""
     positions = [type(label) is int and label == j for j, label in enumerate(labels)]
     if all(positions):  # made by the library, not by anybody who knows the columns
         return None
@@ -235,7 +238,7 @@ def _arrow_table(data: Any) -> Any:
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is None or not isinstance(data, pyarrow.RecordBatch | pyarrow.Table):
         return data
-    _names(data.schema.names)  # names that occur twice are refused in our words
+    column_names(data.schema.names)  # names that occur twice are refused in our words
     whole = isinstance(data, pyarrow.Table)
     return data if whole else pyarrow.Table.from_batches([data])
 

@@ -94,10 +94,11 @@ def read_table(
             formula = TableFormula(formula, levels=levels or {}, missing=missing)
         elif levels is not None:
             raise FedRidgeError("levels are already given in the TableFormula.")
-        profile = table.profile(formula)
+        profile, origin = table.scan(formula)
         misfits = coding_of_one(formula, profile).misfits
         if misfits:
-            raise DataError(f"{'; '.join(misfits)}.")
+            places = "".join(f" {place}." for place in origin.mixed)
+            raise DataError(f"{'; '.join(misfits)}.{places}")
         formula, _ = agree_on_coding(formula, {"": profile})
     if not formula.formula.intercept:
         warnings.warn(

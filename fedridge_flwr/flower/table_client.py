@@ -82,6 +82,7 @@ def site_file(context: Context) -> SiteFile:
         str(run["data"]),
         client_column=str(run.get("client-column", "")),
         table=str(run.get("table", "")) or None,
+        strict=bool(run.get("strict", True)),
     )
     partition, partitions = int(node["partition-id"]), int(node["num-partitions"])
     if len(files) != partitions:

@@ -61,7 +61,7 @@ class RowStream:
     ) -> tuple[SufficientStatistics, int]:
         """Return the statistics of all rows, and how many rows have weight."""
         total, filled = None, 0
-        for batch in self._batches:
+        for batch in self._all_or_none_weighted():
             rows = map_rows(batch.rows.arranged(columns), feature_map)
             found = SufficientStatistics.from_rows(rows)
             known = batch.n_filled if batch.has_weights else None
@@ -99,12 +99,19 @@ class RowStream:
 
     def _same_columns(self) -> Iterator[Any]:
         first: Any = None
-        for rows, *_ in self._batches:
+        for rows, *_ in self._all_or_none_weighted():
             first = first or rows
             check_mergeable(first.schema, rows.schema)
-            if (rows.weight is None) != (first.weight is None):
-                raise DataError("some batches have weights, and others have none.")
             yield rows
+
+    def _all_or_none_weighted(self) -> Iterator[RowBatch]:
+        """Yield the batches; a batch without weights would weigh 1, unlike others."""
+        weighted: bool | None = None
+        for batch in self._batches:
+            weighted = batch.has_weights if weighted is None else weighted
+            if batch.has_weights != weighted:
+                raise DataError("some batches have weights, and others have none.")
+            yield batch
 
 
 def _checked(batch: Any) -> RowBatch:

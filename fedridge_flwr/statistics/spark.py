@@ -25,7 +25,7 @@ _MERGED = 8  # so many totals reach the driver, whatever the number of partition
 def spark_statistics(
     frame: Any,
     target: str | Sequence[str],
-    features: Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
     *,
     compress: bool = False,
     feature_map: FeatureMap | None = None,
@@ -43,7 +43,7 @@ def spark_statistics(
         The table.
     target : str or sequence of str
         Column, or columns, of the target.
-    features : sequence of str, optional
+    features : str or sequence of str, optional
         Columns of the features; by default all others.
     compress : bool
         Count equal rows first, as in `SufficientStatistics.from_arrow`.

@@ -251,7 +251,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
         cls,
         stream: Any,
         target: str | Sequence[str],
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         feature_map: FeatureMap | None = None,
         **options: Any,
     ) -> SufficientStatistics:
@@ -264,7 +264,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
             pyarrow; or a LazyFrame of Polars, or a dataset of pyarrow.
         target : str or sequence of str
             Column, or columns, of the target.
-        features : sequence of str, optional
+        features : str or sequence of str, optional
             Columns of the features; by default all others.
         feature_map : FeatureMap, optional
             Map of the features.

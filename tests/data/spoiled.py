@@ -159,6 +159,13 @@ CASES = [
     # ---- rows ----
     Spoiled("an empty file", b"", error="the file is empty"),
     Spoiled("a header and no rows", text("age,bmi\n"), error="no rows"),
+    Spoiled("blank lines above the header", text(f"\n  \n{PLAIN}"), ALL),
+    Spoiled(
+        "a blank line above names that are years",
+        text("\nage,2020\n41,1.5\n36,\n"),
+        {"age": [41.0, 36.0], "2020": [1.5, NAN]},
+        options={"header": True},
+    ),
     Spoiled("blank lines at the end", text(f"{PLAIN}\n  \n\n"), ALL),
     Spoiled(
         "line ends of several systems", text("age,bmi\r\n41,23.5\n36,\r58,31"), ALL
@@ -231,6 +238,36 @@ CASES = [
         text("age;cost\n41;1,234\n36;2,500\n"),
         {"cost": [1.234, 2.5]},
         options={"decimal": ","},
+    ),
+    Spoiled(
+        "1.234: thousands or a decimal point?",
+        text("age;cost\n41;1.234\n36;950\n"),
+        ask="cost",
+        error='Set decimal = "."',
+        value="1.234",
+    ),
+    Spoiled(
+        "thousands or a decimal point, with the option decimal",
+        text("age;cost\n41;1.234\n36;950\n"),
+        {"cost": [1.234, 950.0]},
+        options={"decimal": "."},
+    ),
+    Spoiled(
+        "1.234, and other decimal points",
+        text("age;cost;bmi\n41;1.234;23.5\n36;2.500;\n58;950;31\n"),
+        {**ALL, "cost": [1.234, 2.5, 950.0]},
+    ),
+    Spoiled(
+        "1.234, and numbers without separators of thousands",
+        text("age;cost\n41;1.234\n36;1850\n"),
+        {"cost": [1.234, 1850.0]},
+    ),
+    Spoiled(
+        "1.234, and decimal commas",
+        text("age;cost;bmi\n41;1.234;23,5\n36;2.500;\n58;950;31\n"),
+        ask="cost",
+        error="the file has decimal commas",
+        value="1.234",
     ),
     Spoiled(
         "separators of thousands",

@@ -302,3 +302,10 @@ def test_levels_and_categories_are_of_features(more: dict[str, Any]) -> None:
     with pytest.raises(FedRidgeError, match="is not among the features"):
         TableFormula("y ~ triage", **more)
     TableFormula("y ~ .", **more)  # which columns there are is not known yet
+
+
+@pytest.mark.parametrize("text", ["y ~ x %in% g", "y ~ a + x%in%C(g)"])
+def test_within_is_refused_with_what_to_write(text: str) -> None:
+    with pytest.raises(FedRidgeError, match="write x:g"):
+        TableFormula(text)
+    assert TableFormula("y ~ `x %in% g`").columns == ("x %in% g",)

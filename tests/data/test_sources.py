@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedridge_flwr import DataError
+from fedridge_flwr import DataError, TableFormula, read_table
+from fedridge_flwr.cli.fit import fit_tables
 from fedridge_flwr.data.site_files import find_site_files
 from fedridge_flwr.data.sources import TableFile, TableOptions, client_values
 from fedridge_flwr.data.table_options import MISSING
@@ -231,6 +233,40 @@ def test_one_file_with_a_client_column(tmp_path) -> None:
         numbers(TableFile(path, where=("school", "7")), "score")
     with pytest.raises(DataError, match="no column 'town'"):
         TableFile(path, where=("town", "7"))
+
+
+@pytest.mark.parametrize("ending", [";9.5\n", ";9.5\nc;1\nNA;2\n"])
+def test_rows_of_no_client_are_refused_or_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str
+) -> None:
+    path = write(tmp_path, f"school;score\n1;1.5\n2.0;2.5\nb;4\n{ending}")
+    lost = "1 of 4" if ending == ";9.5\n" else "2 of 6"
+    told = rf"{lost} rows have no value in column 'school' \(the first is line 5\)"
+    with pytest.raises(DataError, match=told):
+        find_site_files(path, client_column="school")
+    with caplog.at_level("WARNING", "flwr"):
+        found = find_site_files(path, client_column="school", strict=False)
+    assert [each.name for each in found][:3] == ["1", "2", "b"]
+    assert re.search(f"{told}.*left out", caplog.text)
+    caplog.clear()
+    find_site_files(write(tmp_path, "school;score\n1;2\n"), client_column="school")
+    assert not caplog.text
+
+
+def test_the_client_column_is_not_among_all_other_columns(tmp_path: Path) -> None:
+    lines = "".join(f"{k % 2};{k};{k * k};{k % 3}\n" for k in range(20))
+    path = write(tmp_path, f"school;x;y;z\n{lines}")
+    (table, _) = (file.open() for file in find_site_files(path, client_column="school"))
+    assert list(read_table(table, "y ~ .")[0].columns) == ["x", "z"]
+    assert list(read_table(table, "y ~ x + school")[0].columns) == ["x", "school"]
+    assert list(read_table(path, "y ~ .")[0].columns) == ["school", "x", "z"]
+    fit = fit_tables(
+        str(path), TableFormula("y ~ ."), client_column="school", alpha=1.0
+    )
+    assert list(fit.model_.feature_names_in_) == ["x", "z"]
+    formula = TableFormula("y ~ x + C(school)")
+    fit = fit_tables(str(path), formula, client_column="school", alpha=1.0)
+    assert list(fit.model_.feature_names_in_) == ["x", "C(school)[T.1]"]
 
 
 def test_lines_are_those_of_an_editor(tmp_path) -> None:

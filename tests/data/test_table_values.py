@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedridge_flwr import DataError
-from fedridge_flwr.data.table_values import ColumnScan, level_text, numbers
+from fedridge_flwr.data.column_scan import ColumnScan
+from fedridge_flwr.data.table_values import level_text, numbers
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -148,6 +149,30 @@ def test_a_level_is_the_number_and_does_not_change_again(values) -> None:
 
 
 # ---- scans ---------------------------------------------------------------------------
+
+
+FEW = [str(k % 5) for k in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "likely"),
+    [
+        ([*FEW, "x"], True),
+        ([*FEW, "inf"], True),
+        (["990", "1,005", "1,234", "995"], True),
+        (["2%", "4%", "6 %"], True),
+        (["1.234.567", "1'234", "1\u202f234"], True),
+        (["\u22122", "\u22124", "x"], True),
+        (["1", "2", "3a"], True),
+        (["1a", "2", "3a"], False),
+        (["a", "b", "12+", "7"], False),
+        (["yes", "no", None, None, "1"], False),
+        (FEW, False),
+        ([None, None], False),
+    ],
+)
+def test_what_may_be_numbers(entries: list[str | None], likely: bool) -> None:
+    assert scan(pa.array(entries, pa.string())).may_be_numbers is likely
 
 
 def scan(*batches: Any, **options: Any) -> ColumnScan:

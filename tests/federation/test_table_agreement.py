@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedridge_flwr import FedRidgeError, ProtocolError, TableFormula
+from fedridge_flwr import (
+    DataError,
+    FedRidgeError,
+    ProtocolError,
+    TableFormula,
+    read_table,
+)
 from fedridge_flwr.data.coding import MISSING_LEVEL
 from fedridge_flwr.data.local_table import as_local_table
 from fedridge_flwr.data.table_profile import ColumnProfile, TableProfile
@@ -317,3 +323,34 @@ def test_sums_that_would_overflow_are_refused_on_arrival(total: object) -> None:
     text = json.dumps(content).encode()
     with pytest.raises(ProtocolError, match="damaged"):
         TableProfile.from_array(np.frombuffer(text, dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [["x"], ["1,234"], ["inf"], ["2%"], ["\u22122"], ["1,005"] * 50, ["3a"] * 40],
+    ids=ascii,
+)
+def test_a_few_words_make_no_category_of_numbers(entries: list[str]) -> None:
+    score = [*(str(k % 5) for k in range(40)), *entries]
+    frame = pd.DataFrame({"y": np.arange(len(score)), "score": score})
+    n = len(entries)
+    with pytest.raises(DataError, match=rf"text in {n} row\(s\), and") as caught:
+        read_table(frame, "y ~ score")
+    message = str(caught.value)
+    assert "the first in row 41, and numbers in 40 rows." in message
+    assert "write C(score)" in message
+    _, _, coding = read_table(frame, "y ~ C(score)")
+    assert len(coding.levels["score"]) == 6
+    declared = TableFormula("y ~ score", categorical=["score"])
+    assert read_table(frame, declared)[2].levels == coding.levels
+    spoiled, good = (
+        each.to_dict("list") for each in (frame, frame.assign(score=frame["y"]))
+    )
+    tables = {"a": spoiled, "b": spoiled, "good": good}
+    with pytest.raises(FedRidgeError, match="no table matches"):
+        agree("y ~ score", tables)
+
+
+def test_words_with_a_few_numbers_are_a_category() -> None:
+    frame = pd.DataFrame({"y": [1.0, 2, 3, 4, 5], "g": ["a", "b", "a", "7", "12+"]})
+    assert read_table(frame, "y ~ g")[2].levels["g"] == ("7", "12+", "a", "b")

@@ -329,12 +329,19 @@ def _refuse_levels(tables: _Tables, column: str) -> None:
                 "identifier, a date or free text?",
             )
         elif found.levels is None:
+            numbers = tables.profiles[site].rows - found.missing - found.n_text
+            also = f"numbers in {numbers}"
+            if numbers < found.n_text:
+                also = (
+                    f"more than {MOST_UNDECLARED} different values, or numbers with "
+                    "commas or signs"
+                )
             tables.refuse(
                 site,
-                f"column {column!r} has text in {found.n_text} row(s), and more than "
-                f"{MOST_UNDECLARED} different values in all rows. If it is a number, "
-                "correct these rows, or set the decimal mark or the missing markers of "
-                f"the file; if it is a category, write C({column})",
+                f"column {column!r} has text in {found.n_text} row(s), and {also}. If "
+                "it is a number, correct these rows, or set the decimal mark or the "
+                "missing markers of the file; if it is a category, write "
+                f"C({column})",
             )
         elif declared is not None and not {*found.levels} <= {*declared}:
             unknown = sorted({*found.levels} - {*declared})[:_SHOWN]
