@@ -2,6 +2,7 @@
 
 import re
 import traceback
+from collections.abc import Sequence
 from types import FrameType
 
 from ..errors import DataError, FedRidgeError, PolicyError
@@ -16,6 +17,7 @@ _LONGEST_REASON = 400
 LONGEST_NAME = 64
 DECLINED = "declined by site policy."
 _LONGEST_TEXT = 10_000
+_EXPIRED = "Message Unavailable"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _WRAPPERS = (
     re.compile(
@@ -70,6 +72,36 @@ def tidy_reason(text: str | None) -> str:
         told = one_line(missing.group(0))
         return f"{told}: install the same fedridge-flwr on both sides."
     return one_line(telling[-1])
+
+
+def silence_of(failures: Sequence[object]) -> str:
+    """Return why clients that are missing are, by what the older driver caught.
+
+    It does not say which client failed, and of one that was late only that its message
+    is not there any more.
+    """
+    errors = [each for each in failures if isinstance(each, BaseException)]
+    told = {tidy_reason(str(error)): error for error in errors}
+    late = [why for why in told if _EXPIRED in why]
+    crashes = sorted(why for why in told if _EXPIRED not in why)
+    reasons = [f"failed ({'; '.join(crashes)})"] if crashes else []
+    if late or not crashes:
+        seconds = _timeout_of(told[late[0]]) if late else None
+        within = "" if seconds is None else f" within {seconds:g} s"
+        reasons.append(f"no answer{within}")
+    return ", or ".join(reasons)
+
+
+def _timeout_of(error: BaseException) -> float | None:
+    """Return the ``round_timeout`` with which the older driver called a client.
+
+    The strategy is not told, but it is an argument of the call that failed.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        seconds = frame.f_locals.get("timeout")
+        if isinstance(seconds, int | float):
+            return float(seconds)
+    return None
 
 
 def readable_error(error: Exception, share_names: bool) -> str:

@@ -298,24 +298,44 @@ def read_replies(
             yield Reply(client, reply.content, size=size)
 
 
-def sample(nodes: Sequence[_Node], fraction: float, minimum: int) -> list[_Node]:
+def sample(
+    nodes: Sequence[_Node], fraction: float, minimum: int, *, trains: bool = False
+) -> list[_Node]:
     """Return a random part of the nodes, in their order, and at least `minimum`."""
     number = min(len(nodes), max(minimum, round(fraction * len(nodes))))
     if number < len(nodes):
         told = "Asking %d of %d connected clients, chosen at random (fraction %g)."
+        if trains:
+            told += " The rows of the others are not in the model: no round asks them."
         log.warning(told, number, len(nodes), fraction)
     chosen = random.SystemRandom().sample(range(len(nodes)), number)
     return [nodes[k] for k in sorted(chosen)]
 
 
-def check_share(name: str, value: float) -> float:
-    """Return a fraction of the nodes; of those that train it must be above 0."""
+def check_share(name: str, value: float, *, strict: bool = False) -> float:
+    """Return a fraction of the nodes; of those that train it must be above 0.
+
+    If everybody must be in the model, everybody must be asked.
+    """
     share = check_fraction(name, value)
+    if strict and share < 1.0:
+        raise FedRidgeError(
+            f"strict=True wants the rows of all clients, and {name}={share:g} asks "
+            f"only some of them: leave {name} out, or strict."
+        )
     if share == 0.0 and name != "fraction_evaluate":
         raise FedRidgeError(
             f"{name} must be above 0: at least one client has to answer."
         )
     return share
+
+
+def no_grid(given: object) -> TypeError:
+    """Return the error about what was given as the grid."""
+    return TypeError(
+        "grid must be the Grid that the main function of a ServerApp receives first, "
+        f"as in def main(grid, context), got {type(given).__name__}."
+    )
 
 
 def message_bytes(message: Message) -> int:
