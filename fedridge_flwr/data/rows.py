@@ -223,6 +223,17 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
     )
 
 
+def is_batch(batch: Any) -> bool:
+    """Whether it is (X, y) or (X, y, sample_weight).
+
+    A DataLoader of PyTorch yields lists of tensors. A list of numbers, or of lists, is
+    not taken for one: it may be a row, or X.
+    """
+    if isinstance(batch, list):
+        return len(batch) in (2, 3) and all(hasattr(x, "__array__") for x in batch)
+    return isinstance(batch, tuple) and len(batch) in (2, 3)
+
+
 def _as_names(names: tuple[str, ...] | None) -> Names | None:
     return None if names is None else Names.of(names)
 
@@ -356,6 +367,7 @@ def _real_array(data: Any, what: str) -> NDArray[Any]:
             f"{what} has {_bad_values(masked, 'masked')}. "
             "Remove or impute them before the fit."
         )
+    _refuse_far_tensor(data, what)
     try:
         array = np.asarray(data)
     except (TypeError, ValueError):
@@ -369,11 +381,23 @@ def _real_array(data: Any, what: str) -> NDArray[Any]:
     if array.dtype == object and array.ndim == 0:
         raise DataError(
             f"{what} must be an array, a data frame or a sparse matrix, got "
-            f"{type(data).__name__}. Rows that come in batches are for "
-            "SufficientStatistics.from_batches."
+            f"{type(data).__name__}. If rows come in batches, as from a DataLoader, "
+            "return one iterable of (X, y); or use SufficientStatistics.from_batches."
         )
     _refuse_dtype(array.dtype, what)
     return array
+
+
+def _refuse_far_tensor(data: Any, what: str) -> None:
+    """Refuse a tensor that NumPy cannot read, whose own error says so in other words.
+
+    An array of NumPy has a device as well, which is text.
+    """
+    if getattr(data, "requires_grad", False) is True:
+        raise DataError(f"{what} requires grad: return {what}.detach().numpy().")
+    device = getattr(getattr(data, "device", None), "type", "cpu")
+    if isinstance(device, str) and device != "cpu":
+        raise DataError(f"{what} is on device {device}: return {what}.cpu().numpy().")
 
 
 def _from_objects(array: NDArray[Any], what: str) -> NDArray[Any]:

@@ -298,6 +298,10 @@ def loaded_rows(
     if in_parts and len(data) in (2, 3, 4) and not _in_batches(data):
         if asks_table or request.coding is not None:
             raise ProtocolError(NO_TABLE)
+        if len(data) == 4:
+            from .streams import refuse_split
+
+            refuse_split(data, what)
         X, y, *rest = data
         weight, offset = (*rest, None, None)[:2]
         if offset is None:
