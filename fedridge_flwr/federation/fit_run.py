@@ -272,6 +272,11 @@ class FitRun:
             from_ledger=[
                 c for c in getattr(answers, "earlier", ()) if c not in failures
             ],
+            uploads={
+                client: what
+                for client, what in getattr(answers, "uploads", {}).items()
+                if client not in failures
+            },
             unverified=[c for c in answers.unverified if c not in failures],
             repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
             n_rows=total.count if model is None else model.n_rows_,

@@ -298,7 +298,9 @@ class StrategyBase(FittedAttributes):
 
     def _name_clients(self, report: FitReport) -> None:
         told = [*report.participants, *report.failures, *report.evaluation_failures]
-        report.names = self._names.among(told)
+        # In a ledger clients go by their names already.
+        own = told if self._settings.ledger is not None else []
+        report.names = {c: c for c in own} | self._names.among(told)
         if (result := self._run.result) is not None:
             result.no_residuals = self._names.in_text(result.no_residuals)
 

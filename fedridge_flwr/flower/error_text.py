@@ -1,6 +1,7 @@
 """Errors on their way between client and server, each as one readable line."""
 
 import re
+import sys
 import traceback
 from collections.abc import Sequence
 from types import FrameType
@@ -140,11 +141,20 @@ def readable_error(error: Exception, share_names: bool) -> str:
 
 
 def _called(error: Exception) -> tuple[FrameType, int] | None:
-    """Return where in load_data it went wrong, or in what these adapters called."""
+    """Return where in load_data it went wrong, or in what these adapters called.
+
+    Between them and a function of the user may be others of this package, as where
+    load_new_data is asked for new rows, or load_data is a generator.
+    """
+    first = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if not _module(frame).startswith(_CALLERS):
+        room = _module(frame).partition(".")[0]
+        # What the standard library does between two functions of ours is no place.
+        if not _is_ours(frame) and room not in sys.stdlib_module_names:
             return frame, line
-    return None
+        if first is None and not _module(frame).startswith(_CALLERS):
+            first = frame, line
+    return first
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -39,6 +39,7 @@ IN_TOTAL, IN_RUN = 0, 1
 _VERSION = 1
 _APPLICATION = 0x46526C67  # "FRlg"
 _DAMAGED = "is damaged: restore it from a copy"
+_NO_DATABASE = f"is not a ledger but another file; if it was one, it {_DAMAGED}"
 _SCHEMA = """
     CREATE TABLE entries (
         client TEXT NOT NULL, run INTEGER NOT NULL, sequence INTEGER NOT NULL,
@@ -364,6 +365,8 @@ class LedgerFile:
         except sqlite3.OperationalError as error:
             raise self.error(_reason(error)) from error
         except (sqlite3.Error, UnicodeDecodeError, OverflowError, TypeError) as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+                raise self.error(_NO_DATABASE) from error
             # Not what it says: that may quote what is in the file.
             raise self.error(f"{_DAMAGED} ({type(error).__name__})") from error
         except OSError as error:
