@@ -406,7 +406,7 @@ def _from_objects(array: NDArray[Any], what: str) -> NDArray[Any]:
     if bad:
         raise DataError(
             f"{what} must be numeric, but {{columns}} "
-            f"{'holds' if len(bad) == 1 else 'hold'} other values. {_remedy(what)}",
+            f"{_has_or_have(bad)} other values. {_remedy(what)}",
             bad,
         )
     return array.astype(np.float64)
@@ -436,8 +436,8 @@ def _refuse_other_columns(table: Table, what: str) -> None:
     if bad and table.shape[0]:
         kinds = ", ".join(dict.fromkeys(kind for _, kind in bad[:4]))
         raise DataError(
-            f"{what} must be numeric, but {{columns}} {_is_or_are(bad)} not ({kinds}). "
-            f"{_remedy(what)}",
+            f"{what} must be numeric, but {{columns}} {_has_or_have(bad)} the type "
+            f"{kinds}. {_remedy(what)}",
             [j for j, _ in bad],
             table.names,
         )
@@ -450,6 +450,10 @@ def _remedy(what: str) -> str:
         'Ridge regression predicts numbers. For labels of classes use classes="auto" '
         "on the server; encode other text, or dates, as numbers."
     )
+
+
+def _has_or_have(several: Sequence[object]) -> str:
+    return "has" if len(several) == 1 else "have"
 
 
 def _is_or_are(several: Sequence[object]) -> str:

@@ -309,8 +309,6 @@ class FedRidge(StrategyBase, Strategy):
         SingularSystemError
             If the rows of all clients do not determine the coefficients.
         """
-        if not hasattr(grid, "get_node_ids"):
-            raise no_grid(grid)
         if num_rounds not in (1, self._settings.rounds) or initial_arrays is not None:
             log.info(
                 "FedRidge decides on its own rounds (%s) and needs no initial arrays: "
@@ -319,6 +317,8 @@ class FedRidge(StrategyBase, Strategy):
             )
         if not as_number(timeout) > 0:
             raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
+        if not hasattr(grid, "get_node_ids"):
+            raise no_grid(grid)
         self._timeout = timeout
         self.summary()
         result = Result()

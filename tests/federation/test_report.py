@@ -442,3 +442,20 @@ def test_a_client_that_only_missed_a_round_is_in_the_model():
     told = report(failures={"1": "round 2: not connected"})
     assert "1" in told.participants
     assert told.scope == told.incomplete == ""
+
+
+def test_clients_without_names_are_in_the_order_of_their_numbers_or_all() -> None:
+    clients = [f"partition {k}" for k in (4, 10, 2, 1)]
+    report = FitReport(
+        participants=clients,
+        failures={},
+        n_rows=40,
+        n_features=2,
+        n_targets=1,
+        alpha=1.0,
+        unverified=clients[:3],
+        rearranged=clients,
+    )
+    told = str(report)
+    assert "taken to be in order: partition 2, partition 4, partition 10" in told
+    assert "columns rearranged by name: all 4 clients" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -88,9 +89,7 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
         ("answered twice, counted once", report.repeated),
     ):
         if some:
-            called = ", ".join(map(report.name_of, some[:_SHOWN]))
-            more = ", ..." if some[_SHOWN:] else ""
-            lines.append(f"  {title}: {called}{more}")
+            lines.append(f"  {title}: {_called(some, report)}")
     return "\n".join(lines)
 
 
@@ -182,6 +181,23 @@ def spectrum_rows(report: FitReport) -> list[tuple[str, str]]:
         ),
         ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
         ("shrinkage", shrinkage),
+    ]
+
+
+def _called(some: list[str], report: FitReport) -> str:
+    """Return what clients are called, in the order of their numbers, or all of them."""
+    if len(some) > 2 and set(some) == set(report.participants):
+        return f"all {len(some)} clients"
+    names = sorted(map(report.name_of, some), key=_natural)
+    more = f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key by which "site 10" is after "site 9"."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part)
+        for part in re.split(r"(\d+)", name)
     ]
 
 
