@@ -315,7 +315,8 @@ class FedRidge(StrategyBase, Strategy):
                 "num_rounds and initial_arrays are ignored.",
                 self._describe_rounds(),
             )
-        if not as_number(timeout) > 0:
+        seconds = timeout if type(timeout) is float else as_number(timeout)
+        if not seconds > 0:
             raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
         if not hasattr(grid, "get_node_ids"):
             raise no_grid(grid)

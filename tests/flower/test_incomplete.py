@@ -285,3 +285,14 @@ def test_bytes_are_compared_with_fedavg_on_those_that_were_asked():
 def test_what_is_no_grid_is_said_to_be_none():
     with pytest.raises(TypeError, match=r"def main\(grid, context\), got Context"):
         FedRidge().start(grid=node_context(0, 1))
+
+
+def test_clients_of_another_app_are_recognised_beside_those_that_were_not_asked():
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Any, context: Context) -> Any:
+        raise KeyError("x")
+
+    with pytest.raises(NotEnoughClientsError, match="No client understood the request"):
+        run(FedRidge, app, 4, fraction_train=0.5)
