@@ -41,6 +41,10 @@ _PULLED_AT_ONCE = 100
 _PULLED_BYTES = 16 << 20
 _HELD_BYTES = 16 << 20
 _PATIENCE = 4.0
+_WAIT_OR_ASK_FEWER = (
+    "wait longer (timeout), or ask for fewer (min_available_nodes; also "
+    "min_train_nodes and the min_clients of SecureSum, if they are larger)"
+)
 _LONGEST_PAUSE = 5.0
 
 
@@ -51,6 +55,7 @@ def wait_for_nodes(
     *,
     at_least: int = 1,
     settle: float = _SETTLE,
+    remedy: str = _WAIT_OR_ASK_FEWER,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[_Node]:
@@ -71,6 +76,8 @@ def wait_for_nodes(
         How many there must be where their number has to be stable.
     settle : float
         Seconds for which the number must not change when there is no minimum.
+    remedy : str
+        What the error recommends beside starting more.
 
     Returns
     -------
@@ -99,9 +106,7 @@ def wait_for_nodes(
                 return nodes
             raise NotEnoughClientsError(
                 f"{number} of {minimum or at_least} SuperNode(s) connected within "
-                f"{timeout:g} s. Start more, wait longer (timeout), or ask for fewer "
-                "(min_available_nodes; also min_train_nodes and the min_clients of "
-                "SecureSum, if they are larger)."
+                f"{timeout:g} s. Start more, {remedy}."
             )
         if now - told >= _PROGRESS_EVERY:
             told = now

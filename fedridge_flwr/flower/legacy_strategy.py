@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 
 _WAIT_SECONDS = 3600.0
+_ASK_FEWER = (
+    "or ask for fewer (min_available_clients; also min_fit_clients, if it is larger)"
+)
 _Result: TypeAlias = FitRes | EvaluateRes
 
 
@@ -344,6 +347,7 @@ screen, unnamed, strict, formula, ledger
             self.min_available_clients,
             _WAIT_SECONDS,
             at_least=self._least,
+            remedy=_ASK_FEWER,
         )
         self._names.register(getattr(clients[0], "grid", None))
         self._run.add_seconds("wait", began)

@@ -16,10 +16,12 @@ from sklearn.linear_model import Ridge
 from fedridge_flwr import (
     FedRidgeError,
     LegacyFedRidge,
+    NotEnoughClientsError,
     RidgeClient,
     RidgeModel,
     ridge_client_app,
 )
+from fedridge_flwr.flower import legacy_strategy
 from fedridge_flwr.flower.error_text import silence_of
 
 K = 6
@@ -225,3 +227,16 @@ def test_the_legacy_strategy_says_its_own_name(caplog: Any) -> None:
     with caplog.at_level("INFO", logger="flwr"):
         LegacyFedRidge(initial_parameters=ndarrays_to_parameters([np.zeros(3)]))
     assert "LegacyFedRidge needs no initial parameters" in caplog.text
+
+
+def test_too_few_clients_are_asked_for_under_the_names_of_this_strategy(
+    monkeypatch: Any,
+) -> None:
+    monkeypatch.setattr(legacy_strategy, "_WAIT_SECONDS", 0.01)
+    strategy = LegacyFedRidge(min_available_clients=3)
+    with pytest.raises(NotEnoughClientsError) as told:
+        drive(strategy, InProcessGrid.of_app(NATIVE, 2))
+    assert "ask for fewer (min_available_clients; also min_fit_clients" in (
+        str(told.value)
+    )
+    assert "timeout" not in str(told.value)
