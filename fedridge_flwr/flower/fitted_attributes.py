@@ -88,8 +88,8 @@ class FittedAttributes:
         if any(getattr(parts.get(c), "form", "") not in EXACT_FORMS for c in wanted):
             if self._settings.secure is not None or self._settings.privacy is not None:
                 raise AttributeError(
-                    "the server never has the statistics of single clients in a secure "
-                    "sum, or with privacy: only their total."
+                    "the server did not keep full statistics of every client: in a "
+                    "secure sum, and with privacy, it only ever has their total."
                 )
             raise AttributeError(
                 "the server did not keep full statistics of every client, but their "

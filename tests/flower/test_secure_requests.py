@@ -914,6 +914,6 @@ def test_equal_refusals_are_told_together_and_no_advice_is_refused_in_turn() -> 
     assert str(told.value).count("its rows cannot be used in a secure sum") == 1
     strategy = secure()
     strategy.start(secure_grid(APP, K), timeout=60)
-    with pytest.raises(AttributeError, match="only their total") as error:
+    with pytest.raises(AttributeError, match="only ever has their total") as error:
         _ = strategy.client_statistics_
     assert "cv=" not in str(error.value)
