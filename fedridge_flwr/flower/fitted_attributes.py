@@ -89,7 +89,7 @@ class FittedAttributes:
             if self._settings.secure is not None or self._settings.privacy is not None:
                 raise AttributeError(
                     "the server did not keep full statistics of every client: in a "
-                    "secure sum, and with privacy, it only ever has their total."
+                    "secure sum it only ever has their total, with privacy noisy sums."
                 )
             raise AttributeError(
                 "the server did not keep full statistics of every client, but their "
