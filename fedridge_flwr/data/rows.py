@@ -224,6 +224,17 @@ def check_rows(X: Any, y: Any, sample_weight: Any = None) -> Rows:
     )
 
 
+def is_batch(batch: Any) -> bool:
+    """Whether it is (X, y) or (X, y, sample_weight).
+
+    A DataLoader of PyTorch yields lists of tensors. A list of numbers, or of lists, is
+    not taken for one: it may be a row, or X.
+    """
+    if isinstance(batch, list):
+        return len(batch) in (2, 3) and all(hasattr(x, "__array__") for x in batch)
+    return isinstance(batch, tuple) and len(batch) in (2, 3)
+
+
 def _as_names(names: tuple[str, ...] | None) -> Names | None:
     return None if names is None else Names.of(names)
 
@@ -357,6 +368,7 @@ def _real_array(data: Any, what: str) -> NDArray[Any]:
             f"{what} has {_bad_values(masked, 'masked')}. "
             "Remove or impute them before the fit."
         )
+    _refuse_far_tensor(data, what)
     try:
         array = np.asarray(data)
     except (TypeError, ValueError):
@@ -370,11 +382,23 @@ def _real_array(data: Any, what: str) -> NDArray[Any]:
     if array.dtype == object and array.ndim == 0:
         raise DataError(
             f"{what} must be an array, a data frame or a sparse matrix, got "
-            f"{type(data).__name__}. Rows that come in batches are for "
-            "SufficientStatistics.from_batches."
+            f"{type(data).__name__}. If rows come in batches, as from a DataLoader, "
+            "return one iterable of (X, y); or use SufficientStatistics.from_batches."
         )
     _refuse_dtype(array.dtype, what)
     return array
+
+
+def _refuse_far_tensor(data: Any, what: str) -> None:
+    """Refuse a tensor that NumPy cannot read, whose own error says so in other words.
+
+    An array of NumPy has a device as well, which is text.
+    """
+    if getattr(data, "requires_grad", False) is True:
+        raise DataError(f"{what} requires grad: return {what}.detach().numpy().")
+    device = getattr(getattr(data, "device", None), "type", "cpu")
+    if isinstance(device, str) and device != "cpu":
+        raise DataError(f"{what} is on device {device}: return {what}.cpu().numpy().")
 
 
 def _from_objects(array: NDArray[Any], what: str) -> NDArray[Any]:
@@ -383,7 +407,7 @@ def _from_objects(array: NDArray[Any], what: str) -> NDArray[Any]:
     if bad:
         raise DataError(
             f"{what} must be numeric, but {{columns}} "
-            f"{'holds' if len(bad) == 1 else 'hold'} other values. {_remedy(what)}",
+            f"{_has_or_have(bad)} other values. {_remedy(what)}",
             bad,
         )
     return array.astype(np.float64)
@@ -413,8 +437,8 @@ def _refuse_other_columns(table: Table, what: str) -> None:
     if bad and table.shape[0]:
         kinds = ", ".join(dict.fromkeys(kind for _, kind in bad[:4]))
         raise DataError(
-            f"{what} must be numeric, but {{columns}} {_is_or_are(bad)} not ({kinds}). "
-            f"{_remedy(what)}",
+            f"{what} must be numeric, but {{columns}} {_has_or_have(bad)} the type "
+            f"{kinds}. {_remedy(what)}",
             [j for j, _ in bad],
             table.names,
         )
@@ -427,6 +451,10 @@ def _remedy(what: str) -> str:
         'Ridge regression predicts numbers. For labels of classes use classes="auto" '
         "on the server; encode other text, or dates, as numbers."
     )
+
+
+def _has_or_have(several: Sequence[object]) -> str:
+    return "has" if len(several) == 1 else "have"
 
 
 def _is_or_are(several: Sequence[object]) -> str:

@@ -27,7 +27,7 @@ from .recommend import better_mode
 from .report import FitReport
 from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
-from .scope import STRICT, scope_text, with_reasons
+from .scope import NOT_ASKED, STRICT, scope_text, with_reasons
 from .settings import FitSettings
 
 log = logging.getLogger("flwr")
@@ -280,6 +280,11 @@ class FitRun:
             from_ledger=[
                 c for c in getattr(answers, "earlier", ()) if c not in failures
             ],
+            uploads={
+                client: what
+                for client, what in getattr(answers, "uploads", {}).items()
+                if client not in failures
+            },
             unverified=[c for c in answers.unverified if c not in failures],
             repeated=list(dict.fromkeys([*answers.repeated, *result.repeated])),
             n_rows=total.count if model is None else model.n_rows_,
@@ -391,7 +396,9 @@ class FitRun:
         """Say how many FedAvg rounds with the same clients cost as many bytes."""
         if self.report is None:
             return
-        asked = len(self.report.participants) + len(self.report.failures)
+        asked = len(self.report.participants) + sum(
+            not why.startswith(NOT_ASKED) for why in self.report.failures.values()
+        )
         if asked:
             spent = self.report.bytes_up + self.report.bytes_down
             self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)

@@ -47,7 +47,8 @@ class FitReport:
         Clients that are not in the model, and why.
     names : dict of str to str
         Names of clients, if known: the name of registration, that of ``--node-config
-        'name="clinic-a"'``, or the partition. All other attributes contain node ids.
+        'name="clinic-a"'``, or the partition. All other attributes contain node ids;
+        with a ledger they contain names, which this maps to themselves.
     rows_left_out : dict of str to int
         Number of rows of clients whose answer arrived but is not in the model.
     rearranged : list of str
@@ -133,6 +134,9 @@ class FitReport:
         Returns the `inference`; called on first access.
     from_ledger : list of str
         Clients that are in the model with an earlier upload, from the ledger.
+    uploads : dict of str to str
+        With a ledger, what this run has of every client in the model: "new rows", "all
+        rows", "nothing new", "earlier upload", or "answer to an interrupted run".
     error : str
         Why there is no model, if there is none; the statistics are kept.
 
@@ -206,6 +210,7 @@ class FitReport:
         default=None, repr=False
     )
     from_ledger: list[str] = field(default_factory=list)
+    uploads: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def spectrum(self) -> Spectrum | None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+NOT_ASKED = "not asked"
+"""Why a client is left out that was connected, and not among those chosen."""
 STRICT = "NO MODEL (strict)"
 _SHOWN_REASONS = 3
 _SHOWN_CLIENTS = 5

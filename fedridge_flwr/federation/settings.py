@@ -1,11 +1,12 @@
 """`FitSettings`: what to solve, from how many clients, in which way."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._checks import as_number, check_alpha, check_choice, check_flag, check_whole
+from .._checks import as_number, check_choice, check_flag, check_whole
 from ..data.formula import TableFormula, as_formula
 from ..data.schema import Schema
 from ..errors import FedRidgeError
@@ -27,11 +28,13 @@ from .settings_checks import (
     check_form_settings,
     check_formula_settings,
     check_ledger_settings,
+    check_one_alpha,
     check_private_settings,
     check_rounds_settings,
     check_secure_settings,
 )
 
+log = logging.getLogger("flwr")
 _SMALLEST_TOL = 1e-15
 
 SECURE_ROUNDS = 5
@@ -109,7 +112,7 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         """Refuse settings that would only fail after the round."""
-        check_alpha(self.alpha)
+        check_one_alpha(self.alpha)
         check_choice("mode", self.mode, MODES)
         check_whole("max_rounds", self.max_rounds)
         check_whole("max_bytes", self.max_bytes)
@@ -148,6 +151,10 @@ class FitSettings:
             check_alphas(self.alphas)
         check_choice("family", self.family, FAMILY_NAMES)
         self._derive()
+        if self.selection is not None and self.alpha != type(self).alpha:
+            told = "alpha=%g is ignored: %s given, and alpha is chosen."
+            which = "cv is" if self.alphas is None else "alphas are"
+            log.warning(told, self.alpha, which)
         counted_first = self.class_weight == "balanced"
         if self.classes == "auto" and not self.one_shot and not counted_first:
             raise FedRidgeError(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._checks import must_be
+import numpy as np
+
+from .._checks import check_alpha, must_be
 from ..data.coding import Coding
 from ..data.formula import TableFormula
 from ..errors import FedRidgeError, PrivacyError
@@ -16,6 +18,16 @@ from .secure_sum.terms import SecureSum
 
 if TYPE_CHECKING:
     from .settings import FitSettings
+
+
+def check_one_alpha(alpha: object) -> None:
+    """Refuse what is no penalty, and candidates for one, which have another name."""
+    if isinstance(alpha, str | Sequence | np.ndarray):
+        raise FedRidgeError(
+            f"{must_be('alpha', 'one number, zero or more', alpha)} To choose it, use "
+            'alphas=, as in alphas="auto" or alphas=[0.1, 1.0, 10.0].'
+        )
+    check_alpha(alpha)
 
 
 def check_feature_names(names: object) -> tuple[str, ...]:

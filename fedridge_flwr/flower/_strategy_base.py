@@ -6,31 +6,28 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from .._checks import check_whole
 from .._text import counted
 from ..errors import FedRidgeError, LedgerError, PrivacyError
 from ..federation.aggregate import Answers
 from ..federation.fit_run import FitRun
 from ..federation.report import FitReport
 from ..federation.requests import AskCounts, AskEvaluation, Request
-from ..federation.scope import by_reason
+from ..federation.scope import NOT_ASKED, by_reason
 from ..federation.settings import FitSettings
 from ..federation.settings_checks import check_waiting, fewest_connected
-from ..regression.alpha.alpha_selection import AlphaSelection
 from ..regression.likelihood.binned import BinnedOutcomes
 from ..regression.likelihood.family_model import FamilyModel
 from ..regression.model import RidgeModel
 from .error_text import LONGEST_NAME
 from .evaluation_metrics import pool_evaluations
-from .exchange import Reply, fedavg_round_bytes
+from .exchange import Reply, fedavg_round_bytes, sample
 from .fitted_attributes import FittedAttributes, fitted
 from .foreign_keywords import refuse_foreign_keywords
 from .protocol.answer_records import NAME_KEY, read_answer
@@ -42,6 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flwr")
 NO_ROUND = -1
+_Node = TypeVar("_Node")
 _CLIENTS = re.compile(r"\bclients? \d+(, \d+)*\b")
 _HOW_ALPHA = {
     "server": "chosen by leaving clients out (statistics of every client are kept)",
@@ -177,6 +175,23 @@ class StrategyBase(FittedAttributes):
             self._run.release_ledger()
         self._run, self._last_round = FitRun(self._settings), NO_ROUND
         self._names = ClientNames()
+        self._not_asked: tuple[Sequence[str], str] = (), ""
+
+    def _sample(
+        self, nodes: Sequence[_Node], name: str, key: Callable[[_Node], str]
+    ) -> list[_Node]:
+        """Return the nodes to ask by a fraction, and keep who the others are.
+
+        The report names them: their rows are not in a model that looks complete.
+        """
+        fraction = getattr(self, name)
+        if fraction == 1.0:
+            return list(nodes)
+        chosen = sample(nodes, fraction, self._settings.min_clients, trains=True)
+        asked = set(map(key, chosen))
+        others = [client for client in map(key, nodes) if client not in asked]
+        self._not_asked = others, f"{NOT_ASKED} ({name}={fraction:g})"
+        return chosen
 
     def _config(self, server_round: int, sites: int) -> dict[str, Any]:
         """Return what every request says beside what it asks for."""
@@ -226,6 +241,9 @@ class StrategyBase(FittedAttributes):
             ask = self._requests if self._settings.ledger is not None else current.ask
             try:
                 self._hand_over(replies, current.into, ask, asked, silence)
+                (others, why), self._not_asked = self._not_asked, ((), "")
+                if others:
+                    self._hand_over((), current.into, ask, others, why)
             except BaseException:  # a person may interrupt it, and start again
                 self._run.release_ledger()
                 raise
@@ -280,7 +298,9 @@ class StrategyBase(FittedAttributes):
 
     def _name_clients(self, report: FitReport) -> None:
         told = [*report.participants, *report.failures, *report.evaluation_failures]
-        report.names = self._names.among(told)
+        # In a ledger clients go by their names already.
+        own = told if self._settings.ledger is not None else []
+        report.names = {c: c for c in own} | self._names.among(told)
         if (result := self._run.result) is not None:
             result.no_residuals = self._names.in_text(result.no_residuals)
 
@@ -474,22 +494,3 @@ def model_metrics(model: RidgeModel) -> dict[str, int | float]:
     if model.n_rows_ is not None:
         found["num-examples"] = model.n_rows_
     return found if model.r2_ is None else {**found, "train-r2": model.r2_}
-
-
-def selection_metrics(chosen: AlphaSelection) -> dict[str, float]:
-    """Return what strategies report of the choice of alpha."""
-    best = int(np.flatnonzero(chosen.alphas == chosen.alpha)[0])
-    return {"alpha": chosen.alpha, "held-out-mse": float(chosen.mean[best])}
-
-
-def either_name(**spellings: int | None) -> int | None:
-    """Return the number of clients that was given under one of two names."""
-    given = {
-        name: check_whole(name, value)
-        for name, value in spellings.items()
-        if value is not None
-    }
-    if len(set(given.values())) > 1:
-        both = " and ".join(f"{name}={value}" for name, value in given.items())
-        raise FedRidgeError(f"{both} are two names of one setting: give one of them.")
-    return next(iter(given.values()), None)

@@ -46,9 +46,10 @@ def ridge_client_app(
         ``load_data(context)`` returns this client's rows as (X, y), (X, y,
         sample_weight) or (X, y, sample_weight, offset); or a whole table, a data frame
         or a `TableFile`, from which ``FedRidge(formula=...)`` computes X and y. For
-        data larger than memory: an iterable of such (X, y); an Arrow stream, such as a
-        query of DuckDB or Polars, with the names of its target and weights, ``(query,
-        "days")``; or finished `SufficientStatistics`. An offset is for
+        data larger than memory: an iterable of such (X, y), as a ``DataLoader`` of
+        PyTorch is; an Arrow stream, such as a query of DuckDB or Polars, with the names
+        of its target and weights, ``(query, "days")``; or finished
+        `SufficientStatistics`. An offset is for
         ``FedRidge(family=...)``. If ``load_data`` raises an exception, the server
         receives only the type and the line; the message, which may quote data, stays in
         the client's own log. To send the server a reason, raise a `DataError`.

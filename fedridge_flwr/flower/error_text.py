@@ -1,7 +1,9 @@
 """Errors on their way between client and server, each as one readable line."""
 
 import re
+import sys
 import traceback
+from collections.abc import Sequence
 from types import FrameType
 
 from ..errors import DataError, FedRidgeError, PolicyError
@@ -16,6 +18,7 @@ _LONGEST_REASON = 400
 LONGEST_NAME = 64
 DECLINED = "declined by site policy."
 _LONGEST_TEXT = 10_000
+_EXPIRED = "Message Unavailable"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _WRAPPERS = (
     re.compile(
@@ -72,6 +75,36 @@ def tidy_reason(text: str | None) -> str:
     return one_line(telling[-1])
 
 
+def silence_of(failures: Sequence[object]) -> str:
+    """Return why clients that are missing are, by what the older driver caught.
+
+    It does not say which client failed, and of one that was late only that its message
+    is not there any more.
+    """
+    errors = [each for each in failures if isinstance(each, BaseException)]
+    told = {tidy_reason(str(error)): error for error in errors}
+    late = [why for why in told if _EXPIRED in why]
+    crashes = sorted(why for why in told if _EXPIRED not in why)
+    reasons = [f"failed ({'; '.join(crashes)})"] if crashes else []
+    if late or not crashes:
+        seconds = _timeout_of(told[late[0]]) if late else None
+        within = "" if seconds is None else f" within {seconds:g} s"
+        reasons.append(f"no answer{within}")
+    return ", or ".join(reasons)
+
+
+def _timeout_of(error: BaseException) -> float | None:
+    """Return the ``round_timeout`` with which the older driver called a client.
+
+    The strategy is not told, but it is an argument of the call that failed.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        seconds = frame.f_locals.get("timeout")
+        if isinstance(seconds, int | float):
+            return float(seconds)
+    return None
+
+
 def readable_error(error: Exception, share_names: bool) -> str:
     """Return what a client tells the server about an error of its own.
 
@@ -108,11 +141,20 @@ def readable_error(error: Exception, share_names: bool) -> str:
 
 
 def _called(error: Exception) -> tuple[FrameType, int] | None:
-    """Return where in load_data it went wrong, or in what these adapters called."""
+    """Return where in load_data it went wrong, or in what these adapters called.
+
+    Between them and a function of the user may be others of this package, as where
+    load_new_data is asked for new rows, or load_data is a generator.
+    """
+    first = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if not _module(frame).startswith(_CALLERS):
+        room = _module(frame).partition(".")[0]
+        # What the standard library does between two functions of ours is no place.
+        if not _is_ours(frame) and room not in sys.stdlib_module_names:
             return frame, line
-    return None
+        if first is None and not _module(frame).startswith(_CALLERS):
+            first = frame, line
+    return first
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -1,9 +1,12 @@
-"""Evaluations of clients as one, in Flower's spelling."""
+"""Evaluations of clients as one, and the choice of alpha, in Flower's spelling."""
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from .._text import counted
+from ..regression.alpha.alpha_selection import AlphaSelection
 from ..regression.evaluation import ErrorMoments, Evaluation, pool
 
 
@@ -47,3 +50,9 @@ def pool_evaluations(
         weight = sum(each.n_rows for each in own)
         told["mean-site-r2"] = sum(each.r2 * (each.n_rows / weight) for each in own)
     return {**told, "num-examples": float(rows)}, note
+
+
+def selection_metrics(chosen: AlphaSelection) -> dict[str, float]:
+    """Return what strategies report of the choice of alpha."""
+    best = int(np.flatnonzero(chosen.alphas == chosen.alpha)[0])
+    return {"alpha": chosen.alpha, "held-out-mse": float(chosen.mean[best])}

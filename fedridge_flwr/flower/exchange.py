@@ -41,6 +41,10 @@ _PULLED_AT_ONCE = 100
 _PULLED_BYTES = 16 << 20
 _HELD_BYTES = 16 << 20
 _PATIENCE = 4.0
+_WAIT_OR_ASK_FEWER = (
+    "wait longer (timeout), or ask for fewer (min_available_nodes; also "
+    "min_train_nodes and the min_clients of SecureSum, if they are larger)"
+)
 _LONGEST_PAUSE = 5.0
 
 
@@ -51,6 +55,7 @@ def wait_for_nodes(
     *,
     at_least: int = 1,
     settle: float = _SETTLE,
+    remedy: str = _WAIT_OR_ASK_FEWER,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[_Node]:
@@ -71,6 +76,8 @@ def wait_for_nodes(
         How many there must be where their number has to be stable.
     settle : float
         Seconds for which the number must not change when there is no minimum.
+    remedy : str
+        What the error recommends beside starting more.
 
     Returns
     -------
@@ -99,9 +106,7 @@ def wait_for_nodes(
                 return nodes
             raise NotEnoughClientsError(
                 f"{number} of {minimum or at_least} SuperNode(s) connected within "
-                f"{timeout:g} s. Start more, wait longer (timeout), or ask for fewer "
-                "(min_available_nodes; also min_train_nodes and the min_clients of "
-                "SecureSum, if they are larger)."
+                f"{timeout:g} s. Start more, {remedy}."
             )
         if now - told >= _PROGRESS_EVERY:
             told = now
@@ -298,24 +303,44 @@ def read_replies(
             yield Reply(client, reply.content, size=size)
 
 
-def sample(nodes: Sequence[_Node], fraction: float, minimum: int) -> list[_Node]:
+def sample(
+    nodes: Sequence[_Node], fraction: float, minimum: int, *, trains: bool = False
+) -> list[_Node]:
     """Return a random part of the nodes, in their order, and at least `minimum`."""
     number = min(len(nodes), max(minimum, round(fraction * len(nodes))))
     if number < len(nodes):
         told = "Asking %d of %d connected clients, chosen at random (fraction %g)."
+        if trains:
+            told += " The rows of the others are not in the model: no round asks them."
         log.warning(told, number, len(nodes), fraction)
     chosen = random.SystemRandom().sample(range(len(nodes)), number)
     return [nodes[k] for k in sorted(chosen)]
 
 
-def check_share(name: str, value: float) -> float:
-    """Return a fraction of the nodes; of those that train it must be above 0."""
+def check_share(name: str, value: float, *, strict: bool = False) -> float:
+    """Return a fraction of the nodes; of those that train it must be above 0.
+
+    If everybody must be in the model, everybody must be asked.
+    """
     share = check_fraction(name, value)
+    if strict and share < 1.0:
+        raise FedRidgeError(
+            f"strict=True wants the rows of all clients, and {name}={share:g} asks "
+            f"only some of them: leave {name} out, or strict."
+        )
     if share == 0.0 and name != "fraction_evaluate":
         raise FedRidgeError(
             f"{name} must be above 0: at least one client has to answer."
         )
     return share
+
+
+def no_grid(given: object) -> TypeError:
+    """Return the error about what was given as the grid."""
+    return TypeError(
+        "grid must be the Grid that the main function of a ServerApp receives first, "
+        f"as in def main(grid, context), got {type(given).__name__}."
+    )
 
 
 def message_bytes(message: Message) -> int:

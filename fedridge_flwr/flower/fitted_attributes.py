@@ -86,6 +86,11 @@ class FittedAttributes:
         gathered = fitted(self._run.result).gathered
         parts, wanted = gathered.answers.parts, gathered.answers.participants
         if any(getattr(parts.get(c), "form", "") not in EXACT_FORMS for c in wanted):
+            if self._settings.secure is not None or self._settings.privacy is not None:
+                raise AttributeError(
+                    "the server did not keep full statistics of every client: in a "
+                    "secure sum it only ever has their total, with privacy noisy sums."
+                )
             raise AttributeError(
                 "the server did not keep full statistics of every client, but their "
                 'total only: use alphas=[...] with cv="server", which does.'

@@ -6,6 +6,9 @@ import inspect
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from .._checks import check_whole
+from ..errors import FedRidgeError
+
 _SAME = {
     "fraction_train": "fraction_fit",
     "min_train_nodes": "min_fit_clients",
@@ -81,3 +84,16 @@ def _advice(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, 1)
     meant = f"is {close[0]} meant?" if close else "there is no such setting"
     return found or meant
+
+
+def either_name(**spellings: int | None) -> int | None:
+    """Return the number of clients that was given under one of two names."""
+    given = {
+        name: check_whole(name, value)
+        for name, value in spellings.items()
+        if value is not None
+    }
+    if len(set(given.values())) > 1:
+        both = " and ".join(f"{name}={value}" for name, value in given.items())
+        raise FedRidgeError(f"{both} are two names of one setting: give one of them.")
+    return next(iter(given.values()), None)

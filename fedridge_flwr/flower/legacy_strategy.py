@@ -37,16 +37,12 @@ from ..federation.secure_sum.terms import SecureSum
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha.alpha_grid import Alphas
 from ..regression.model import RidgeModel
-from ._strategy_base import (
-    StrategyBase,
-    either_name,
-    log,
-    model_metrics,
-    selection_metrics,
-    settings_of,
-)
-from .error_text import one_line, tidy_reason
+from ._strategy_base import StrategyBase, log, model_metrics, settings_of
+from .driver_rounds import DriverRounds
+from .error_text import one_line, silence_of
+from .evaluation_metrics import selection_metrics
 from .exchange import Reply, check_share, message_bytes, sample, wait_for_nodes
+from .foreign_keywords import either_name
 from .protocol.answer_records import NAME_KEY
 from .protocol.array_records import model_arrays
 from .protocol.request_records import PROTOCOL, PROTOCOL_KEY, request_parts
@@ -56,6 +52,9 @@ if TYPE_CHECKING:
 
 
 _WAIT_SECONDS = 3600.0
+_ASK_FEWER = (
+    "or ask for fewer (min_available_clients; also min_fit_clients, if it is larger)"
+)
 _Result: TypeAlias = FitRes | EvaluateRes
 
 
@@ -77,8 +76,8 @@ class LegacyFedRidge(StrategyBase, Strategy):
     fit_intercept, standardize : bool
         As in `solve`.
     fraction_fit : float
-        Fraction of the connected clients that are asked. Anything but 1.0 leaves rows
-        out.
+        Fraction of the connected clients that are asked. The rows of the others are
+        not in the model, and the report names them; with `strict` it must be 1.0.
     fraction_evaluate : float
         Fraction of the clients that evaluate the model; 0.0 means none.
     min_fit_clients : int, optional
@@ -139,7 +138,8 @@ screen, unnamed, strict, formula, ledger
 
     - Private rounds: as many as the privacy has.
     - The modes of several rounds end by themselves, after `max_rounds` at the latest,
-      and families after 26. Give ``ServerConfig`` as many, or there may be no model.
+      and families after 26. Give ``ServerConfig`` as many: if it has fewer than the fit
+      takes, there is no model, and a warning at the end says so.
     - A map that needs data, and balanced classes, take one round more each, up to
       four if clients go away. ``standard_errors="HC0"`` to "HC3" take one more, too.
 
@@ -239,8 +239,9 @@ screen, unnamed, strict, formula, ledger
         min_train_nodes: int | None = None,
     ) -> None:
         if initial_parameters is not None:
-            log.info("FedRidge needs no initial parameters: they are ignored.")
-        self.fraction_fit = check_share("fraction_fit", fraction_fit)
+            log.info("LegacyFedRidge needs no initial parameters: they are ignored.")
+        share = check_share("fraction_fit", fraction_fit, strict=strict is True)
+        self.fraction_fit = share
         self.fraction_evaluate = check_share("fraction_evaluate", fraction_evaluate)
         self.min_evaluate_clients = check_whole(
             "min_evaluate_clients", min_evaluate_clients
@@ -260,6 +261,8 @@ screen, unnamed, strict, formula, ledger
         self._asked: list[str] = []
         self._began = 0.0
         self._sent = 0
+        many = settings.rounds > 1
+        self._rounds = DriverRounds(self, settings) if many else None
 
     # ---- fit ------------------------------------------------------------------
 
@@ -286,7 +289,8 @@ screen, unnamed, strict, formula, ledger
             return []
         if server_round == 1 or self._run.failed:
             self._new_fit()
-            self._warn_of_rounds()
+            if self._rounds is not None:
+                self._rounds.begin()
         current = self._run.round
         if current is None:
             return []
@@ -300,7 +304,7 @@ screen, unnamed, strict, formula, ledger
         self._asked, self._began = list(requests), time.perf_counter()
         if not clients:
             # The driver skips a round without clients: the fit goes on here.
-            self._finish_round("aggregate_fit", server_round)
+            self._finish("aggregate_fit", server_round)
             if self._run.report is not None:
                 self._log_report()
             return []
@@ -312,6 +316,15 @@ screen, unnamed, strict, formula, ledger
         size = _bytes(fitins_to_recorddict(next(iter(ins.values())), True))
         self._run.bytes_down += len(clients) * size
         return [(client, ins[id(requests[_name(client)])]) for client in clients]
+
+    def _finish(self, where: str, server_round: int) -> RidgeModel | None:
+        """Go on with the fit, and note whether the driver needs another round."""
+        if self._rounds is not None:
+            self._rounds.ended(server_round, is_over=True)  # so it is after an error
+        model = self._finish_round(where, server_round)
+        if self._rounds is not None:
+            self._rounds.ended(server_round, is_over=self._is_over)
+        return model
 
     def _ins(
         self,
@@ -327,34 +340,18 @@ screen, unnamed, strict, formula, ledger
         config |= {PROTOCOL_KEY: PROTOCOL, **fields, **ours}
         return ndarrays_to_parameters(list(arrays.values())), config
 
-    def _warn_of_rounds(self) -> None:
-        rounds, private = self._settings.rounds, self._settings.privacy is not None
-        if rounds == 1:
-            return
-        log.warning(
-            "configure_fit: %s %d rounds are needed, ServerConfig(num_rounds=%d); "
-            "with fewer there %s no model%s.",
-            "all" if private else "up to",
-            rounds,
-            rounds,
-            "is" if private else "may be",
-            ""
-            if self._settings.one_shot
-            else " (or lower max_rounds to them: the best model so far is then kept, "
-            "with a warning)",
-        )
-
     def _wait_for_clients(self, client_manager: ClientManager) -> list[ClientProxy]:
-        began, needed = time.perf_counter(), self._settings.min_clients
+        began = time.perf_counter()
         clients = wait_for_nodes(
             lambda: _connected(client_manager),
             self.min_available_clients,
             _WAIT_SECONDS,
             at_least=self._least,
+            remedy=_ASK_FEWER,
         )
         self._names.register(getattr(clients[0], "grid", None))
         self._run.add_seconds("wait", began)
-        return sample(clients, self.fraction_fit, needed)
+        return self._sample(clients, "fraction_fit", _name)
 
     def aggregate_fit(
         self,
@@ -368,7 +365,7 @@ screen, unnamed, strict, formula, ledger
         replies = self._read(results, failures)
         self._take_round(replies, self._asked, _silence(failures))
         self._run.add_seconds("train", self._began)
-        model = self._finish_round("aggregate_fit", server_round)
+        model = self._finish("aggregate_fit", server_round)
         if self._run.report is not None and self._is_over:
             self._log_report()
         if model is None:
@@ -489,9 +486,7 @@ def _content(result: _Result) -> tuple[RecordDict | None, int]:
 
 
 def _silence(failures: Sequence[Any]) -> str:
-    # The driver does not say which client crashed; the ones that are missing did.
-    crashes = {tidy_reason(str(f)) for f in failures if not isinstance(f, tuple)}
-    return f"failed ({'; '.join(sorted(crashes))})" if crashes else "no answer"
+    return silence_of(failures) if failures else "no answer"
 
 
 def _bytes(content: RecordDict) -> int:

@@ -10,7 +10,7 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, Context, RecordDict
 
 from .._types import Array
-from ..errors import PrivacyError, PrivacyWarning
+from ..errors import PrivacyError, PrivacyWarning, users_level
 from ..federation.site.disclosure import SitePolicy
 from ..privacy.curator import Curator
 from ..privacy.ledger import PrivacyLedger
@@ -73,7 +73,7 @@ class PrivacyTerms:
                 f"ledger's budget is {self.ledger.max_epsilon:g}: anything above is "
                 "declined.",
                 PrivacyWarning,
-                stacklevel=4,
+                stacklevel=users_level(),
             )
 
     @property

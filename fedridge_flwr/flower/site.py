@@ -222,7 +222,8 @@ class AppSite:
         own = self.load_eval_data if evaluating else self.load_data
 
         def rows() -> Any:
-            return loaded_rows(own(context), request, "what load_data returns")
+            told = f"what {_name_of(own)} returns"
+            return loaded_rows(own(context), request, told)
 
         # The statistics of a table take one pass; to keep its rows is a copy.
         once = request.coding is not None and request.task == AskStatistics.task
@@ -347,6 +348,12 @@ def name_field(
     if "partition-id" in told:
         return {NAME_KEY: f"partition {told['partition-id']}"}
     return {}
+
+
+def _name_of(load: object) -> str:
+    """Return what the user calls a function that loads rows."""
+    name = str(getattr(load, "__name__", ""))
+    return name if name.isidentifier() else "load_data"
 
 
 def code_hash(function: object) -> str:

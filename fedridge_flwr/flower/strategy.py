@@ -20,19 +20,15 @@ from ..federation.secure_sum.terms import SecureSum
 from ..privacy.mechanism import DifferentialPrivacy
 from ..regression.alpha.alpha_grid import Alphas
 from ..regression.model import RidgeModel
-from ._strategy_base import (
-    StrategyBase,
-    log,
-    model_metrics,
-    selection_metrics,
-    settings_of,
-)
+from ._strategy_base import StrategyBase, log, model_metrics, settings_of
+from .evaluation_metrics import selection_metrics
 from .exchange import (
     MessageSizes,
     NodeNames,
     ask,
     check_share,
     messages_to,
+    no_grid,
     read_replies,
     sample,
     wait_for_nodes,
@@ -66,8 +62,8 @@ class FedRidge(StrategyBase, Strategy):
         Ridge regression, or logistic or Poisson regression in up to 26 rounds:
         minimises -log-likelihood + alpha/2 ||w||², and `model_` is a `FamilyModel`.
     fraction_train : float
-        Fraction of the connected nodes that are asked. Anything but 1.0 leaves rows
-        out.
+        Fraction of the connected nodes that are asked. The rows of the others are not
+        in the model, and the report names them; with `strict` it must be 1.0.
     fraction_evaluate : float
         Fraction of the nodes that evaluate the model; 0.0 means no evaluate round.
     min_train_nodes : int
@@ -254,7 +250,8 @@ class FedRidge(StrategyBase, Strategy):
         on_model: Callable[[RidgeModel], object] | None = None,
         save_model: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.fraction_train = check_share("fraction_train", fraction_train)
+        share = check_share("fraction_train", fraction_train, strict=strict is True)
+        self.fraction_train = share
         self.fraction_evaluate = check_share("fraction_evaluate", fraction_evaluate)
         self.min_evaluate_nodes = check_whole("min_evaluate_nodes", min_evaluate_nodes)
         if min_available_nodes is not None:
@@ -318,8 +315,11 @@ class FedRidge(StrategyBase, Strategy):
                 "num_rounds and initial_arrays are ignored.",
                 self._describe_rounds(),
             )
-        if not as_number(timeout) > 0:
+        seconds = timeout if type(timeout) is float else as_number(timeout)
+        if not seconds > 0:
             raise FedRidgeError(f"timeout must be seconds above 0, got {timeout!r}.")
+        if not hasattr(grid, "get_node_ids"):
+            raise no_grid(grid)
         self._timeout = timeout
         self.summary()
         result = Result()
@@ -372,7 +372,7 @@ class FedRidge(StrategyBase, Strategy):
         if current.to is None:
             nodes = self._wait_for_nodes(grid)
             self._names.register(grid)
-            nodes = sample(nodes, self.fraction_train, self._settings.min_clients)
+            nodes = self._sample(nodes, "fraction_train", str)
             self._run.add_seconds("wait", began)
         else:
             connected = set(grid.get_node_ids())

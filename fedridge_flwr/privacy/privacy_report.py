@@ -159,6 +159,7 @@ clients: gram 9.14
         return "\n".join(f"  {name:<11}  {value}" for name, value in self.rows())
 
 
+_AT_BOUND = 0.9
 REFINEMENT_LIMITS = (
     "residual refinement estimates medians where residuals are skewed, is weak on "
     "correlated features at small epsilon, and shrinks an intercept like a coefficient "
@@ -213,9 +214,16 @@ def accuracy_advice(privacy: DifferentialPrivacy, stats: PrivateStatistics) -> s
     if privacy.rounds == 1 and length is not None:
         needed = privacy.rows_needed(d, clients, length)
         many = f" (about {needed:,.0f} in all, with rows of length {length:.2g} as now)"
+    bounds = "smaller public bounds (half of x_norm_bound is a quarter of the noise)"
+    if length is None or length > _AT_BOUND * privacy.x_norm_bound:
+        # Shortened rows are as long as the bound, or so short that noise hides them.
+        bounds += (
+            " unless bounds and rows are in different units, so that nearly all rows "
+            "are shortened, as the clients' own logs say (then change the units)"
+        )
     options = [
         "more rows" + many,
-        "smaller public bounds (half of x_norm_bound is a quarter of the noise)",
+        bounds,
         "a target with a public typical value subtracted",
         f"fewer features (now {d})",
     ]

@@ -11,7 +11,7 @@ import numpy as np
 from ..data.arrow_batches import ArrowBatches, RowBatch
 from ..data.local_table import RawRows, Spool, named_frame
 from ..data.names import Columns
-from ..data.rows import check_rows
+from ..data.rows import check_rows, is_batch
 from ..errors import DataError
 from ..features import FeatureMap, map_rows
 from .dense_rows import dense_rows
@@ -115,10 +115,11 @@ class RowStream:
 
 
 def _checked(batch: Any) -> RowBatch:
-    if not isinstance(batch, tuple) or len(batch) not in (2, 3):
+    if not is_batch(batch):
+        got = type(batch).__name__
+        got += f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
         raise DataError(
-            "each batch must be a tuple (X, y) or (X, y, sample_weight), got "
-            f"{type(batch).__name__}."
+            f"each batch must be a tuple (X, y) or (X, y, sample_weight), got a {got}."
         )
     rows = check_rows(*batch)
     return RowBatch(rows, rows.n_rows, rows.n_filled, rows.weight is not None)

@@ -12,7 +12,7 @@ from .._text import counted
 from .._types import Array
 from ..data.arrow_batches import ArrowBatches
 from ..data.names import Columns, Names
-from ..data.rows import Rows, check_rows
+from ..data.rows import Rows, check_rows, is_batch
 from ..data.schema import Schema
 from ..errors import StatisticsError
 from ..features import FeatureMap, map_rows
@@ -215,7 +215,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
         Raises
         ------
         StatisticsError
-            If there are no batches, one is not a tuple, or their columns differ.
+            If there are no batches, one is not (X, y), or their columns differ.
 
         Examples
         --------
@@ -230,7 +230,7 @@ class SufficientStatistics(MomentViews, SaveStatistics):
         """
         total: RunningTotal | None = None
         for batch in batches:
-            if not isinstance(batch, tuple) or len(batch) not in (2, 3):
+            if not is_batch(batch):
                 raise StatisticsError(
                     "each batch must be a tuple (X, y) or (X, y, sample_weight), "
                     f"got {type(batch).__name__}."

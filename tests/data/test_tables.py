@@ -58,7 +58,7 @@ def test_every_library_gives_names_and_the_same_numbers(frame):
 )
 def test_dates_and_text_are_refused_everywhere(frame, bad, kind):
     table = frame({"age": [1.0, 2.0, 3.0], "born": bad})
-    words = rf"column 1 \('born'\) is not \(.*({kind})"
+    words = rf"column 1 \('born'\) has the type .*({kind})"
     with pytest.raises(DataError, match=words) as error:
         check_rows(table, Y)
     assert "born" not in error.value.anonymous()

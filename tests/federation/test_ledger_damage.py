@@ -198,3 +198,12 @@ def test_other_files_are_refused_and_left_alone(make, tmp_path) -> None:
         ledger.add("a", part_of(range(9)))
     if make in (empty, text):
         assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_another_file_is_said_to_be_no_ledger(tmp_path: Path, create: bool) -> None:
+    other = tmp_path / "model.json"
+    other.write_text('{"name": "Alice"}' * 100, encoding="utf-8")
+    with pytest.raises(LedgerError, match="is not a ledger but another file") as told:
+        Ledger(other, create=create)
+    assert "Alice" not in str(told.value)

@@ -453,3 +453,20 @@ def test_a_model_without_a_client_must_ask_nobody() -> None:
     assert run.counts_losses
     with pytest.raises(FedRidgeError, match="must not take another round"):
         run.without("0", parts[1] + parts[2])
+
+
+def test_clients_without_names_are_in_the_order_of_their_numbers_or_all() -> None:
+    clients = [f"partition {k}" for k in (4, 10, 2, 1)]
+    report = FitReport(
+        participants=clients,
+        failures={},
+        n_rows=40,
+        n_features=2,
+        n_targets=1,
+        alpha=1.0,
+        unverified=clients[:3],
+        rearranged=clients,
+    )
+    told = str(report)
+    assert "taken to be in order: partition 2, partition 4, partition 10" in told
+    assert "columns rearranged by name: all 4 clients" in told

@@ -15,6 +15,7 @@ from fedridge_flwr import (
     TableFormula,
     solve,
 )
+from fedridge_flwr.federation.settings import FitSettings
 
 strategies = pytest.mark.parametrize("kind", [FedRidge, LegacyFedRidge])
 FLAGS = ["fit_intercept", "standardize", "one_standard_error", "strict"]
@@ -69,3 +70,23 @@ def test_numbers_of_numpy_are_numbers() -> None:
 def test_levels_of_a_formula_are_lists() -> None:
     with pytest.raises(FedRidgeError, match="levels must be a list of levels for 'x'"):
         TableFormula("y ~ C(x)", levels={"x": "no"})
+
+
+@pytest.mark.parametrize("alpha", ["auto", [0.1, 1.0], np.ones(2)])
+def test_candidates_given_as_alpha_are_told_their_name(alpha: Any) -> None:
+    with pytest.raises(FedRidgeError, match=r"alpha must be one number.* use alphas=,"):
+        FitSettings(alpha=alpha)
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), "x"])
+def test_candidates_are_called_alphas(wrong: Any) -> None:
+    with pytest.raises(FedRidgeError, match=r"^alphas must be finite positive numbers"):
+        FitSettings(alphas=[1.0, wrong])
+
+
+def test_an_alpha_that_is_not_used_is_told(caplog: Any) -> None:
+    FitSettings(alpha=1.0, alphas=[0.1, 1.0])
+    FitSettings(alpha=2.0)
+    assert "ignored" not in caplog.text
+    FitSettings(alpha=2.0, alphas=[0.1, 1.0])
+    assert "alpha=2 is ignored: alphas are given, and alpha is chosen." in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,14 @@ import wire
 from fakes import node_context, set_task_identity
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common import Code, FitIns, Parameters
+from named_grids import NamedGrid
 
 from fedridge_flwr import (
     DataError,
+    FedRidge,
     FedRidgeError,
+    NotEnoughClientsError,
+    PrivacyError,
     RidgeClient,
     SitePolicy,
     SufficientStatistics,
@@ -101,6 +106,33 @@ def test_of_what_load_data_raises_type_and_place_are_told_and_no_more(
         "and is only in this client's own log: look there."
     )
     assert "hospital.csv is not here" in caplog.text
+
+
+def test_the_place_is_in_the_code_of_the_user_wherever_ours_lies_between(
+    tmp_path: Path,
+) -> None:
+    """Asked for new rows and for batches, functions of ours call those of users."""
+
+    def load_new_data(context: Any, since: Any) -> Any:
+        raise FileNotFoundError("hospital.csv is not here")
+
+    def load_data(context: Any) -> Any:
+        yield X, Y
+        raise PrivacyError("hospital.csv: Alice")
+
+    app = ridge_client_app(
+        load_data, load_new_data=load_new_data, upload_folder=tmp_path
+    )
+    strategy = FedRidge(min_available_nodes=1, ledger=tmp_path / "a.ledger")
+    grid = NamedGrid.of_app(app, 1)
+    grid.names = ["clinic"]
+    with pytest.raises(NotEnoughClientsError) as told:
+        strategy.start(grid)
+    line = load_new_data.__code__.co_firstlineno + 1
+    assert f"FileNotFoundError in load_new_data, line {line}." in str(told.value)
+    line = load_data.__code__.co_firstlineno + 2
+    text = refusal(ridge_client_app(load_data))
+    assert text.startswith(f"PrivacyError in load_data, line {line}.")
 
 
 def test_a_site_with_a_policy_has_a_record_of_what_it_answered(caplog: Any) -> None:

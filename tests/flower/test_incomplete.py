@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import InProcessGrid, fit
+from fakes import InProcessGrid, fit, node_context
 from flwr.app import Context
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from fedridge_flwr import (
     DataError,
     FedRidge,
+    FedRidgeError,
     IncompleteFitError,
     LegacyFedRidge,
     NotEnoughClientsError,
@@ -237,3 +238,61 @@ def test_equal_reasons_are_told_together_and_by_name(strategy, caplog):
     assert len(warned) == 1
     with pytest.raises(NotEnoughClientsError, match="partition 2, partition 3: killed"):
         run(strategy, app, 4, min_train_nodes=2)
+
+
+FRACTIONS = {FedRidge: "fraction_train", LegacyFedRidge: "fraction_fit"}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("more", [{}, {"mode": "refine"}, {"family": "binomial"}])
+def test_clients_that_a_fraction_leaves_out_are_missing_in_the_model(
+    strategy, more, caplog
+):
+    name = FRACTIONS[strategy]
+
+    def load(context: Context) -> Any:
+        X, y = rows_of(int(context.node_config["partition-id"]), 40)
+        return X, (y > 0.0) * 1.0
+
+    app = ridge_client_app(load)
+    fitted = run(strategy, app, 4, rounds=30, **{name: 0.5}, **more)
+    report = fitted.report_
+    assert report.scope == "MODEL OF 2 OF 4 CLIENTS, 80 ROWS"
+    assert str(report).startswith(report.scope)
+    assert set(report.failures.values()) == {f"not asked ({name}=0.5)"}
+    assert not set(report.failures) & set(report.participants)
+    assert not report.repeated
+    assert "The rows of the others are not in the model: no round asks them." in (
+        caplog.text
+    )
+    assert fitted.model_.scope_ == report.scope
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strict_and_a_fraction_contradict_each_other(strategy):
+    name = FRACTIONS[strategy]
+    with pytest.raises(FedRidgeError, match=f"{name}=0.5 asks only some of them"):
+        strategy(strict=True, **{name: 0.5})
+    strategy(strict=True, **{name: 1.0})
+
+
+def test_bytes_are_compared_with_fedavg_on_those_that_were_asked():
+    app = ridge_client_app(lambda c: rows_of(int(c.node_config["partition-id"]), 20))
+    half = run(FedRidge, app, 4, fraction_train=0.5).report_.fedavg_rounds
+    assert half == pytest.approx(run(FedRidge, app, 2).report_.fedavg_rounds, rel=0.05)
+
+
+def test_what_is_no_grid_is_said_to_be_none():
+    with pytest.raises(TypeError, match=r"def main\(grid, context\), got Context"):
+        FedRidge().start(grid=node_context(0, 1))
+
+
+def test_clients_of_another_app_are_recognised_beside_those_that_were_not_asked():
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Any, context: Context) -> Any:
+        raise KeyError("x")
+
+    with pytest.raises(NotEnoughClientsError, match="No client understood the request"):
+        run(FedRidge, app, 4, fraction_train=0.5)

@@ -127,13 +127,23 @@ def test_late_sites_new_answers_and_a_withdrawal(path, strategy, form, app) -> N
 
 
 @BOTH
-def test_a_site_that_fails_stays_in_with_what_it_sent_before(path, strategy) -> None:
+def test_a_site_that_fails_stays_in_with_what_it_sent_before(
+    path, strategy, caplog
+) -> None:
     fit(make(strategy, path, nodes=K), grid())
     nodes = grid()
     nodes.handlers[1001] = crash
     found = fit(make(strategy, path, nodes=K), nodes)
     assert_model(found.model_, range(K))
     assert "power cut" in found.report_.remarks["clinic 1"]
+    assert "client clinic 1: in the model with its upload of" in caplog.text
+    assert "5 sites: new rows from 0, all rows from 4, nothing new from 0, " in (
+        str(found.report_)
+    )
+    names = found.report_.names
+    assert [names[each] for each in found.report_.participants] == (
+        found.report_.participants
+    )
     assert found.report_.from_ledger == ["clinic 1"]
     assert f"{K} in ({K - 1} new, 1 from earlier uploads), 0 out" in str(found.report_)
     assert found.report_.failures == {}

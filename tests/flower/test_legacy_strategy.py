@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from sklearn.linear_model import Ridge
 from fedridge_flwr import (
     FedRidgeError,
     LegacyFedRidge,
+    NotEnoughClientsError,
     RidgeClient,
     RidgeModel,
     ridge_client_app,
 )
+from fedridge_flwr.flower import legacy_strategy
+from fedridge_flwr.flower.error_text import silence_of
 
 K = 6
 
@@ -161,3 +165,78 @@ def test_a_fraction_of_the_clients_is_asked() -> None:
     assert len(strategy.report_.participants) == round(0.5 * K)
     with pytest.raises(FedRidgeError, match="fraction_fit must be above 0"):
         LegacyFedRidge(fraction_fit=0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"mode": "refine"}, "fewer than the fit takes, there is no model"),
+        ({"standard_errors": "HC3"}, "ServerConfig(num_rounds=2)"),
+    ],
+)
+def test_a_fit_that_was_not_given_its_rounds_says_at_the_end_that_there_is_no_model(
+    settings: dict[str, Any], told: str, caplog: Any
+) -> None:
+    models: list[RidgeModel] = []
+    strategy = LegacyFedRidge(
+        min_available_clients=2, on_model=models.append, **settings
+    )
+    drive(strategy, InProcessGrid.of_app(NATIVE, 2))
+    assert told in caplog.text
+    assert "NO MODEL" not in caplog.text
+    del strategy
+    gc.collect()
+    assert "NO MODEL: the fit was to go on after round 1" in caplog.text
+    assert not models
+
+
+def test_a_fit_that_has_ended_says_nothing_at_the_end(caplog: Any) -> None:
+    strategy = LegacyFedRidge(min_available_clients=2, standard_errors="HC3")
+    drive(strategy, InProcessGrid.of_app(NATIVE, 2), num_rounds=2)
+    del strategy
+    gc.collect()
+    assert "NO MODEL" not in caplog.text
+
+
+def test_a_client_that_is_late_is_told_as_late() -> None:
+    """The older driver knows of it only that its message has expired."""
+
+    def fit_client(timeout: float) -> None:
+        raise ValueError(
+            "Message contains an Error (reason: Error: Message Unavailable - The "
+            "requested message could not be found in the database. It may have "
+            "expired due to its TTL or been deleted.). It originated during "
+            "client-side execution of a message."
+        )
+
+    failures: list[BaseException] = []
+    for _ in range(2):
+        try:
+            fit_client(12.5)
+        except ValueError as error:
+            failures.append(error)
+    assert silence_of(failures) == "no answer within 12.5 s"
+    failures.append(OSError("OSError: gone"))
+    assert silence_of(failures) == "failed (OSError: gone), or no answer within 12.5 s"
+    assert silence_of([]) == "no answer"
+
+
+def test_the_legacy_strategy_says_its_own_name(caplog: Any) -> None:
+    from flwr.common import ndarrays_to_parameters
+
+    with caplog.at_level("INFO", logger="flwr"):
+        LegacyFedRidge(initial_parameters=ndarrays_to_parameters([np.zeros(3)]))
+    assert "LegacyFedRidge needs no initial parameters" in caplog.text
+
+
+def test_too_few_clients_are_asked_for_under_the_names_of_this_strategy(
+    monkeypatch: Any,
+) -> None:
+    monkeypatch.setattr(legacy_strategy, "_WAIT_SECONDS", 0.01)
+    strategy = LegacyFedRidge(min_available_clients=3)
+    with pytest.raises(NotEnoughClientsError) as told:
+        drive(strategy, InProcessGrid.of_app(NATIVE, 2))
+    assert "ask for fewer (min_available_clients; also min_fit_clients" in (
+        str(told.value)
+    )
+    assert "timeout" not in str(told.value)

@@ -349,7 +349,10 @@ def test_the_older_driver_is_told_how_many_rounds_to_give(caplog):
     with caplog.at_level(logging.WARNING, logger="flwr"):
         drive(strategy, InProcessGrid.of_app(NATIVE, K), num_rounds=2)
     assert "up to 500 rounds are needed" in caplog.text
-    assert "lower max_rounds to them" in caplog.text
+    assert "if ServerConfig has fewer than the fit takes, there is no model" in (
+        caplog.text
+    )
+    assert "lower max_rounds to those that it has" in caplog.text
     with pytest.raises(AttributeError, match="enough of the rounds"):
         _ = strategy.model_
 

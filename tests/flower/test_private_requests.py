@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from fedridge_flwr.flower.protocol.array_records import model_arrays
 from fedridge_flwr.flower.release_memory import ReleaseMemory, forget_releases
 from fedridge_flwr.privacy import release
 from fedridge_flwr.privacy.gaussian_sampler import discrete_gaussian
+from fedridge_flwr.privacy.privacy_report import accuracy_advice
 from fedridge_flwr.regression.alpha.leave_client_out import HeldOut
 
 K, D = 6, 4
@@ -510,7 +512,7 @@ def test_a_refused_question_does_not_tell_whether_rows_load():
 def test_what_is_worth_nothing_says_so_for_each_target():
     X = np.random.default_rng(0).uniform(-1, 1, size=(2000, 2))
     Y = np.column_stack([X[:, 0], np.zeros(2000)])
-    told, advice = [], []
+    told, advice, files = [], [], []
     for _ in range(3):  # the noise has no seed, and one in 200 looks like a signal
         strategy = FedRidge(
             fit_intercept=False,
@@ -521,9 +523,25 @@ def test_what_is_worth_nothing_says_so_for_each_target():
             warnings.simplefilter("always", PrivacyWarning)
             fit(strategy, InProcessGrid.of_app(app_of(X, Y), 1))
         told += [str(w.message) for w in caught if w.category is PrivacyWarning]
+        files += [w.filename for w in caught if w.category is PrivacyWarning]
         advice += strategy.report_.privacy.advice
     assert any("NOT USABLE for 1 target (1)" in words for words in told)
     assert advice
+    assert not any("fedridge_flwr" in Path(file).parts for file in files)
+
+
+@pytest.mark.parametrize(
+    ("scale", "shortens"), [(1e3, True), (9.0, True), (0.6, False)]
+)
+def test_rows_that_are_all_shortened_ask_for_other_units(scale, shortens):
+    X = scale * np.random.default_rng(0).normal(size=(20_000, 2))
+    strategy = FedRidge(min_available_nodes=1, privacy=privacy(8.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        fit(strategy, InProcessGrid.of_app(app_of(X, np.zeros(len(X))), 1))
+    advice = accuracy_advice(strategy._settings.privacy, strategy.statistics_)
+    assert ("unless bounds and rows are in different units" in advice) == shortens
+    assert "smaller public bounds" in advice
 
 
 def test_features_far_from_zero_are_judged_about_their_means(monkeypatch):

@@ -32,6 +32,7 @@ from secure_grids import (
 from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
+    DataError,
     DifferentialPrivacy,
     FedRidge,
     FedRidgeError,
@@ -153,7 +154,7 @@ def test_too_many_are_lost(task: str) -> None:
     strategy = secure()
     with pytest.raises(NotEnoughClientsError, match="nothing is released") as caught:
         strategy.start(grid, timeout=60)
-    assert "client partition 2" in str(caught.value)
+    assert "clients partition 1, partition 2, partition 3" in str(caught.value)
     assert "ConnectionError('gone')" in str(caught.value)
     with pytest.raises(AttributeError):
         _ = strategy.statistics_
@@ -900,3 +901,19 @@ def test_the_log_says_what_is_done(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flwr"):
         run()
     assert "a secure sum in five exchanges (experimental)" in caplog.text
+
+
+def test_equal_refusals_are_told_together_and_no_advice_is_refused_in_turn() -> None:
+    def refuse(context: Any) -> Any:
+        raise DataError("no rows this month")
+
+    strategy = secure()
+    with pytest.raises(NotEnoughClientsError) as told:
+        strategy.start(secure_grid(ridge_client_app(refuse), K), timeout=60)
+    assert "clients partition 0, partition 1, " in str(told.value)
+    assert str(told.value).count("its rows cannot be used in a secure sum") == 1
+    strategy = secure()
+    strategy.start(secure_grid(APP, K), timeout=60)
+    with pytest.raises(AttributeError, match="only ever has their total") as error:
+        _ = strategy.client_statistics_
+    assert "cv=" not in str(error.value)

@@ -17,6 +17,7 @@ from sklearn.linear_model import Ridge
 
 from fedridge_flwr import (
     FedRidge,
+    FitReport,
     FixedPointStatistics,
     Ledger,
     LegacyFedRidge,
@@ -116,9 +117,9 @@ def test_a_thousand_updates_over_lossy_messages_end_in_the_pooled_model(
     check_pooled(strategy, sites, form, tmp_path)
 
 
-def new_strategy(folder: Path, form: str, kind: Any = FedRidge) -> Any:
+def new_strategy(folder: Path, form: str, kind: Any = FedRidge, nodes: int = 20) -> Any:
     name = "min_available_nodes" if kind is FedRidge else "min_available_clients"
-    return kind(alpha=1.0, ledger=folder / "ledger", statistics=form, **{name: 20})
+    return kind(alpha=1.0, ledger=folder / "ledger", statistics=form, **{name: nodes})
 
 
 def check_pooled(strategy: Any, sites: Sites, form: str, folder: Path) -> None:
@@ -214,3 +215,31 @@ def test_a_deployed_site_names_the_folder_in_its_node_config(tmp_path):
     context.node_config["uploads"] = "relative"
     fit(strategy, grid)
     assert "must be an absolute path" in " ".join(strategy.report_.remarks.values())
+
+
+def test_the_report_says_what_a_run_did_with_the_ledger(tmp_path: Path) -> None:
+    sites = Sites(4, tmp_path)
+    first = fit(new_strategy(tmp_path, "moments", nodes=4), sites.grid()).report_
+    assert set(first.uploads.values()) == {"all rows"}
+    assert "  clients     4 in, 0 out" in str(first)
+    sites.n_rows = [10, 15, 15, 10]
+    (tmp_path / "uploads-2.json").unlink()
+    grid = sites.grid()
+    grid.handlers = {k: grid.handlers[k] for k in (1000, 1001, 1002)}
+    found = fit(new_strategy(tmp_path, "moments", nodes=3), grid).report_
+    assert list(found.uploads.values()) == [
+        "nothing new",
+        "new rows",
+        "all rows",
+        "earlier upload",
+    ]
+    assert "4 in (2 new, 1 with nothing new, 1 from earlier uploads), 0 out" in (
+        str(found)
+    )
+    assert (
+        "  ledger      4 sites: new rows from 1, all rows from 1, nothing new from 1, "
+        "earlier upload of 1\n"
+    ) in str(found)
+    path = tmp_path / "report.json"
+    found.save(path)
+    assert FitReport.load(path).uploads == found.uploads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,45 @@ def whole(data: pd.DataFrame) -> Any:
 def in_batches(data: pd.DataFrame) -> Iterator[Any]:
     for start in range(0, len(data), 25):
         yield whole(data[start : start + 25])
+
+
+class Tensor:
+    """What a tensor of PyTorch shows of itself; its own error would be another one."""
+
+    device = SimpleNamespace(type="cpu")
+
+    def __init__(self, values: Any, **about: Any) -> None:
+        self.values = np.asarray(values)
+        self.shape = self.values.shape
+        vars(self).update(about)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if vars(self).keys() & {"requires_grad", "device"}:
+            raise RuntimeError("Can't call numpy() on Tensor")
+        return self.values
+
+
+CUDA = SimpleNamespace(type="cuda")
+
+
+class Loader:
+    """Batches as lists of tensors, as a DataLoader of PyTorch has them."""
+
+    def __init__(self, data: pd.DataFrame, **about: Any) -> None:
+        self.data, self.about = data, about
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in in_batches(self.data):
+            yield [Tensor(part.to_numpy(), **self.about) for part in batch]
+
+
+def split(data: pd.DataFrame, n: int) -> Any:
+    """Return the four parts of train_test_split."""
+    X, y, _ = whole(data[:60])
+    return X[n:], X[:n], y[n:], y[:n]
 
 
 WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {
@@ -150,7 +190,18 @@ def test_min_rows_counts_rows_with_weight() -> None:
         (lambda data: (np.eye(3), "y"), "a ndarray is no Arrow stream"),
         (lambda data: (data.assign(a="f"), "y"), "column 0 has text or categories"),
         (lambda data: (data.assign(a=None), "y"), "60 of 60 rows"),
-        (lambda data: iter([data]), "each batch must be a tuple .* got DataFrame"),
+        (lambda data: iter([data]), "each batch must be a tuple .* got a DataFrame"),
+        (lambda data: iter([[[1.0], [2.0]]]), "each batch must be .* got a list of 2"),
+        (lambda data: None, "what load_data returns is None: a return statement is"),
+        (lambda data: split(data, 20), "load_data returns is four parts like those of"),
+        (lambda data: split(data, 30), "load_data returns is four parts like those of"),
+        (lambda data: list(split(data, 20)), r"return \(X_train, y_train\)"),
+        (lambda data: (Loader(data), Loader(data)), r"return one iterable of \(X, y\)"),
+        (
+            lambda data: Loader(data, requires_grad=True),
+            "X requires grad: return X.de",
+        ),
+        (lambda data: Loader(data, device=CUDA), r"cuda: return X.cpu\(\).numpy\(\)"),
         (lambda data: iter([]), "there are no batches"),
         (lambda data: [], "there are no batches"),
         (lambda data: iter([whole(data), whole(data)[:2]]), ""),
@@ -181,3 +232,38 @@ def test_nor_batches_of_other_columns() -> None:
 def test_a_formula_wants_a_table_and_not_batches() -> None:
     with pytest.raises(NotEnoughClientsError, match="return the whole table"):
         run(WAYS["query"], formula="y ~ a", nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [(FedRidge, "oneshot"), (LegacyFedRidge, "oneshot"), (FedRidge, "refine")],
+)
+def test_a_loader_of_tensors_is_an_iterable_of_batches(kind: Any, mode: str) -> None:
+    wanted = run(in_batches, kind, alpha=0.5, mode=mode).model_.coef_
+    found = run(Loader, kind, alpha=0.5, mode=mode).model_.coef_
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_a_list_of_two_arrays_is_x_and_y_as_before() -> None:
+    def pair(data: pd.DataFrame) -> Any:
+        return [data[NAMES].to_numpy(), data["y"].to_numpy()]
+
+    assert run(pair, nodes=1).statistics_.count == 60
+    assert run(lambda data: [Tensor(part) for part in pair(data)]).statistics_.count
+
+
+def test_the_function_is_called_what_the_user_calls_it() -> None:
+    def rows_of_the_clinic(context: Any) -> Any:
+        context.node_config.get("partition-id")
+
+    grid = InProcessGrid.of_app(ridge_client_app(rows_of_the_clinic), 1)
+    with pytest.raises(NotEnoughClientsError, match="what rows_of_the_clinic returns"):
+        FedRidge(min_available_nodes=1).start(grid)
+
+
+def test_four_parts_are_weights_and_an_offset_where_they_may_be() -> None:
+    rng = np.random.default_rng(0)
+    X, ones = rng.normal(size=(40, 1)), np.ones(40)
+    given = X, rng.poisson(1.0, size=(40, 1)) * 1.0, ones, ones
+    fitted = run(lambda data: given, family="poisson", nodes=1)
+    assert fitted.model_.n_rows_ == 40

@@ -559,7 +559,7 @@ def test_leaving_one_out_needs_two_clients_with_rows():
         ([1.0, np.inf], "got inf"),
         ([1.0, "2"], "got '2'"),
         ([True], "got True"),
-        (np.ones((2, 2)), "alpha must be a finite number"),
+        (np.ones((2, 2)), "alphas must be finite positive numbers"),
         ("wrong", "must be \"auto\" or a sequence.*got 'wrong'"),
         (1.0, "must be a sequence of positive numbers, got 1.0"),
         (None, "must be a sequence of positive numbers, got None"),

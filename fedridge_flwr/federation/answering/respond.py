@@ -304,6 +304,10 @@ def loaded_rows(
     if in_parts and len(data) in (2, 3, 4) and not _in_batches(data):
         if asks_table or request.coding is not None:
             raise ProtocolError(NO_TABLE)
+        if len(data) == 4:
+            from .streams import refuse_split
+
+            refuse_split(data, what)
         return _with_offset(*data)
     table = None if in_parts else as_local_table(data)
     if table is None:

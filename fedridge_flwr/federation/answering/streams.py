@@ -1,6 +1,9 @@
 """Rows that come in batches: their statistics in one pass, or all rows collected."""
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from ...data.local_table import RawRows
 from ...errors import DataError, PrivacyError, ProtocolError
@@ -11,6 +14,10 @@ from .respond import NO_TABLE, Guards
 
 def as_stream(data: Any, request: Request, what: str) -> RawRows | RowStream:
     """Return rows that come in batches; those of several passes are collected."""
+    if data is None:
+        raise DataError(
+            f"{what} is None: a return statement is missing. Return (X, y)."
+        )
     stream = RowStream.of(data)
     if stream is None:
         got = type(data).__name__
@@ -26,6 +33,29 @@ def as_stream(data: Any, request: Request, what: str) -> RawRows | RowStream:
         # A batch that cannot be read would tell of one record that it is there.
         raise PrivacyError("a private release needs (X, y), neither batches nor names.")
     return stream if request.task == AskStatistics.task else stream.collected()
+
+
+def refuse_split(data: Sequence[Any], what: str) -> None:
+    """Refuse the four parts of a split, which are no rows with weights and an offset.
+
+    A y that has the columns of X is one; an offset is for a single target.
+    """
+    X, y, weight, offset = map(_shape, data)
+    two = len(X) == len(y) == 2 and X[1:] == y[1:]
+    if two and weight[:1] == X[:1] and offset[:1] == y[:1] and (y != X or y[1] > 1):
+        raise DataError(
+            f"{what} is four parts like those of train_test_split, X_train, X_test, "
+            "y_train, y_test: return (X_train, y_train), and the others from "
+            "load_eval_data."
+        )
+
+
+def _shape(part: Any) -> tuple[int, ...]:
+    """Return the shape of an array, a frame or nested lists, () if it has none."""
+    try:
+        return tuple(part.shape if hasattr(part, "shape") else np.shape(part))
+    except (TypeError, ValueError):
+        return ()
 
 
 def reduced(request: Any, stream: RowStream, guards: Guards) -> Any:

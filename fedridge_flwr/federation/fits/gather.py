@@ -18,7 +18,7 @@ from ..agreement.columns import Agreement, agree_on_columns, reason_to_refuse
 from ..agreement.table_agreement import TableAnswers
 from ..requests import AskClasses, AskColumns, AskTable, Request
 from ..round import Round
-from ..scope import by_reason
+from ..scope import NOT_ASKED, by_reason
 from ..screening.outliers import FEWEST, TOO_FEW
 from ..screening.screener import Screener
 from ..settings import MORE_AGREEMENTS, FitSettings
@@ -367,7 +367,8 @@ def too_few(answers: Answers, settings: FitSettings) -> NotEnoughClientsError:
             "the model; in FedAvg it is the fewest to sample."
         )
     nobody = failures and not answers.participants
-    if nobody and set(failures) <= answers.crashed:
+    asked = {c for c, why in failures.items() if not why.startswith(NOT_ASKED)}
+    if nobody and asked <= answers.crashed:
         lines.append(
             "  No client understood the request: is their app ridge_client_app("
             "load_data), or a RidgeClient?"

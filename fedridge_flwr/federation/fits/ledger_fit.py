@@ -20,10 +20,13 @@ from ..aggregate import Aggregate, Contribution
 from ..ledger.contribution_ledger import Ledger
 from ..ledger.ledger_storage import LedgerEntry
 from ..requests import AskStatistics
+from ..scope import by_reason
 from ..settings import FitSettings
 
 log = logging.getLogger("flwr")
 _MOST_UPLOADS = 4096
+_EARLIER = "earlier upload"
+_RESUMED = "answer to an interrupted run"
 _UNWRITTEN_BYTES = 16 << 20
 _NAMELESS = (
     "has no name that is the same in every run, which a ledger needs: register its "
@@ -50,12 +53,14 @@ class LedgerAggregate(Aggregate):
     Clients go by their names in the ledger. One that does not answer, or whose answer
     is of no use, stays in the model with its earlier contribution, and `stale` says
     why. All whose contribution is of an earlier run are in `earlier`; those that had
-    withdrawn and have answered again are in `returned`.
+    withdrawn and have answered again are in `returned`. `uploads` says of every client
+    in the model what this run has of it.
     """
 
     earlier: list[str] = field(default_factory=list)
     stale: dict[str, str] = field(default_factory=dict)
     returned: dict[str, str] = field(default_factory=dict)
+    _sent: dict[str, str] = field(default_factory=dict)
     _nodes: dict[str, str] = field(default_factory=dict)
     _latest: Any = None
     _unwritten: dict[str, Any] = field(default_factory=dict)
@@ -143,6 +148,7 @@ class LedgerAggregate(Aggregate):
     def add(self, client: str, part: Any) -> None:
         """Add one contribution; of new rows, together with those before."""
         part, upload, since = part
+        self._sent[client] = _kind(upload, since)
         if since:
             part = self._opened.ledger.with_new_rows(client, part, since)
         self._latest = part, upload
@@ -201,8 +207,17 @@ class LedgerAggregate(Aggregate):
             if client in self.participants:
                 self.returned[client] = f"withdrawn on {when}, in the model again"
                 log.warning("client %s: %s", client, self.returned[client])
+        for clients, reason in by_reason(self.stale):
+            log.warning("%s: %s", clients, reason)
         self._sum = total
         return total
+
+    @property
+    def uploads(self) -> dict[str, str]:
+        """What this run has of every client in the model."""
+        known = dict.fromkeys(self.participants, _RESUMED) | self._sent
+        known |= dict.fromkeys(self.earlier, _EARLIER)
+        return {client: known[client] for client in self.participants}
 
     def _bring_in(self, clients: Mapping[str, LedgerEntry]) -> None:
         """Add the earlier contributions of clients that this run has nothing of."""
@@ -231,6 +246,13 @@ class LedgerAggregate(Aggregate):
         if "_opened" in self.__dict__:
             self._opened.ledger.close()
             del self.__dict__["_opened"]
+
+
+def _kind(upload: Any, since: Any) -> str:
+    """Return what an answer is about: without new rows, it is the last upload again."""
+    if not since:
+        return "all rows"
+    return "nothing new" if upload == since else "new rows"
 
 
 def _in_another_order(schema: Schema, there: Schema) -> bool:

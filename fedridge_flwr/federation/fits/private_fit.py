@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..._types import Array
-from ...errors import PrivacyError, PrivacyWarning, ProtocolError
+from ...errors import PrivacyError, PrivacyWarning, ProtocolError, users_level
 from ...privacy.clipping import LENGTH, Bounds
 from ...privacy.curator import ReleaseRequest
 from ...privacy.estimators import choose_alpha, mostly_noise
@@ -319,7 +319,9 @@ def _report(
         means = np.broadcast_to(model.intercept_, total.n_targets)[empty].tolist()
         parts["verdict"] = useless(empty, total.n_targets, means)
         warnings.warn(
-            f"private model: {parts['verdict']}.", PrivacyWarning, stacklevel=4
+            f"private model: {parts['verdict']}.",
+            PrivacyWarning,
+            stacklevel=users_level(),
         )
     report = privacy_report(
         total.privacy,

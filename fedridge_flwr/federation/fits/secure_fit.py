@@ -33,6 +33,7 @@ from ..answering.secure_respond import EXTRA_ROWS, PRIVATE_WORDS, subject_of
 from ..costs import MOST_FEATURES
 from ..requests import AskConfirm, AskKeys, AskMasked, AskShares, AskUnmask, Request
 from ..round import Fit, Round
+from ..scope import by_reason
 from ..screening.screener import Screener
 from ..secure_sum import SecureSum, Terms
 from ..secure_sum.keys import PublicKeys
@@ -390,7 +391,8 @@ def _layout(release: ReleaseRequest, schema: Schema) -> Layout:
 
 
 def _listed(sentence: str, reasons: Mapping[str, str]) -> str:
-    """Return a sentence with the reasons of clients, a line for each."""
-    lines = [f"  client {c}: {why}" for c, why in list(reasons.items())[:_SHOWN]]
-    more = len(reasons) - _SHOWN
+    """Return a sentence with the reasons of clients, a line for each that differs."""
+    grouped = by_reason(reasons, _SHOWN)
+    lines = [f"  {clients}: {why}" for clients, why in grouped[:_SHOWN]]
+    more = len(grouped) - _SHOWN
     return "\n".join([sentence, *lines, *([f"  ... and {more} more"] * (more > 0))])

@@ -44,6 +44,7 @@ from .ledger_database import (
 from .ledger_total import NO_CHECKSUM, Total, xor
 
 IN_TOTAL, IN_RUN = 0, 1
+_NO_DATABASE = f"is not a ledger but another file; if it was one, it {DAMAGED}"
 _WRITE_TOTAL = "INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?,?,?)"
 _ENTRY = "SELECT * FROM entries"
 _AT_ONCE = 64  # statements with many values are slower, many statements as well
@@ -369,6 +370,8 @@ class LedgerFile:
         except sqlite3.OperationalError as error:
             raise self.error(_reason(error)) from error
         except (sqlite3.Error, UnicodeDecodeError, OverflowError, TypeError) as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+                raise self.error(_NO_DATABASE) from error
             # Not what it says: that may quote what is in the file.
             raise self.error(f"{DAMAGED} ({type(error).__name__})") from error
         except OSError as error:

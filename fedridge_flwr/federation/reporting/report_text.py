@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..._text import counted, human_bytes
@@ -22,6 +24,7 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
     size = f"{rows_text(report)}, {counted(report.n_features, 'feature')}"
     rows = [
         ("clients", clients_text(report)),
+        *([("ledger", ledger_text(report))] if report.uploads else []),
         ("data", f"{size}, {counted(report.n_targets, 'target')}"),
         *([("map", report.feature_map)] if report.feature_map else []),
         ("alpha", alpha_text(report)),
@@ -87,9 +90,7 @@ def report_text(report: FitReport, *, diagnostics: bool) -> str:
         ("answered twice, counted once", report.repeated),
     ):
         if some:
-            called = ", ".join(map(report.name_of, some[:_SHOWN]))
-            more = ", ..." if some[_SHOWN:] else ""
-            lines.append(f"  {title}: {called}{more}")
+            lines.append(f"  {title}: {_called(some, report)}")
     return "\n".join(lines)
 
 
@@ -106,8 +107,28 @@ def report_title(report: FitReport) -> str:
 def clients_text(report: FitReport) -> str:
     """Return how many clients are in the model, and how many are not."""
     inside, earlier = len(report.participants), len(report.from_ledger)
-    which = f" ({inside - earlier} new, {earlier} from earlier uploads)"
-    return f"{inside} in{which if earlier else ''}, {len(report.failures)} out"
+    same = list(report.uploads.values()).count("nothing new")
+    which = [
+        f"{inside - earlier - same} new",
+        *([f"{same} with nothing new"] if same else []),
+        *([f"{earlier} from earlier uploads"] if earlier else []),
+    ]
+    told = f" ({', '.join(which)})" if same or earlier else ""
+    return f"{inside} in{told}, {len(report.failures)} out"
+
+
+def ledger_text(report: FitReport) -> str:
+    """Return what the run did with a ledger: what came from how many sites."""
+    found = Counter(report.uploads.values())
+    told = [
+        f"new rows from {found['new rows']}",
+        f"all rows from {found['all rows']}",
+        f"nothing new from {found['nothing new']}",
+        f"earlier upload of {found['earlier upload']}",
+    ]
+    resumed = found["answer to an interrupted run"]
+    told += [f"answer to an interrupted run from {resumed}"] if resumed else []
+    return f"{counted(len(report.uploads), 'site')}: {', '.join(told)}"
 
 
 def rows_text(report: FitReport) -> str:
@@ -161,6 +182,23 @@ def spectrum_rows(report: FitReport) -> list[tuple[str, str]]:
         ),
         ("kappa", f"{found.kappa:.4g} (bound {found.kappa_bound:.4g})"),
         ("shrinkage", shrinkage),
+    ]
+
+
+def _called(some: list[str], report: FitReport) -> str:
+    """Return what clients are called, in the order of their numbers, or all of them."""
+    if len(some) > 2 and set(some) == set(report.participants):
+        return f"all {len(some)} clients"
+    names = sorted(map(report.name_of, some), key=_natural)
+    more = f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key by which "site 10" is after "site 9"."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part)
+        for part in re.split(r"(\d+)", name)
     ]
 
 

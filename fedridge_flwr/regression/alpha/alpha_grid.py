@@ -1,12 +1,13 @@
 """Candidates for alpha: checked, or a grid over the spectrum of the Gram matrix."""
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 
-from ..._checks import check_alpha, must_be
+from ..._checks import as_number, must_be
 from ..._text import counted
 from ..._types import Array
 from ...errors import FedRidgeError, StatisticsError, users_level
@@ -73,9 +74,14 @@ def check_alphas(alphas: Any) -> Array:
     if isinstance(alphas, str):
         raise must_be("alphas", '"auto" or a sequence of positive numbers', alphas)
     try:
-        grid = np.unique([check_alpha(alpha) for alpha in alphas])
+        candidates = list(alphas)
     except TypeError:
         raise must_be("alphas", "a sequence of positive numbers", alphas) from None
+    numbers = [as_number(alpha) for alpha in candidates]
+    for number, alpha in zip(numbers, candidates, strict=True):
+        if not (math.isfinite(number) and number >= 0):
+            raise must_be("alphas", "finite positive numbers", alpha)
+    grid = np.unique(numbers)
     if grid.size == 0:
         raise FedRidgeError("alphas is empty: give at least one candidate.")
     if grid[0] <= 0:
