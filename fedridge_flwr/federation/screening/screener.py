@@ -98,7 +98,7 @@ class Screener:
     def _record(self, found: Screening) -> None:
         self.suspects = self._columns.suspects | found.suspects
         # Of the columns before a map where there is one: those have a meaning.
-        self.remarks = self._columns.remarks or found.remarks
+        self.remarks = found.remarks | self._columns.remarks
         self.summary = found.words
         if self._columns.words:
             self.summary += f"; their columns before: {self._columns.words}"
