@@ -11,6 +11,7 @@ from typing import Any
 
 from .._text import human_bytes
 from ..errors import IncompleteFitError
+from ..regression.alpha.leave_client_out import total_of
 from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
 from ..regression.model import RidgeModel
 from ..regression.normal_equations import normal_equations
@@ -25,6 +26,7 @@ from .report import FitReport
 from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
 from .scope import STRICT, scope_text, with_reasons
+from .screening.screener import parts_to_screen
 from .settings import FitSettings
 
 log = logging.getLogger("flwr")
@@ -344,7 +346,8 @@ class FitRun:
         if settings.privacy is None and model is not None:
             asked += self._mode_advice(result)
             if exact is not None and model.alpha_ > 0:
-                asked.append(partial(better_scale, exact, **settings.options))
+                usual = partial(_without_suspects, result)
+                asked.append(partial(better_scale, exact, usual, **settings.options))
             if getattr(exact, "form", "") == "full":
                 asked.append(partial(better_form, model))
             if settings.family != "gaussian":
@@ -375,14 +378,34 @@ class FitRun:
             self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
 
 
-def better_scale(exact: Any, **options: Any) -> str:
-    """Return in one sentence why columns should be scaled, if they should."""
+def better_scale(
+    exact: Any, usual: Callable[[], Any] | None = None, **options: Any
+) -> str:
+    """Return in one sentence why columns should be scaled, if they should.
+
+    `usual` returns the statistics without suspects: a column in other units at one of
+    them is no reason to scale the columns of all.
+    """
     unlike = normal_equations(exact, **options).unlike_scales()
+    if unlike and usual is not None:
+        unlike = normal_equations(usual(), **options).unlike_scales()
     return (
         f"standardize=True: {unlike}, and the same alpha penalises both."
         if unlike
         else ""
     )
+
+
+def _without_suspects(result: FitResult) -> Any:
+    """Return the statistics without suspects, or all where they were not kept."""
+    gathered = result.gathered
+    if not gathered.screener.suspects:
+        return result.statistics
+    parts = parts_to_screen(gathered.answers, gathered.total)
+    usual = {} if isinstance(parts, str) else dict(parts)
+    for suspect in gathered.screener.suspects:
+        usual.pop(suspect, None)
+    return total_of(usual) if usual else result.statistics
 
 
 def several_classes(model: Any) -> str:

@@ -69,7 +69,7 @@ class Screener:
         }
         found = screen(
             profiles,
-            _parts_to_screen(aggregate, total),
+            parts_to_screen(aggregate, total),
             settings.alpha,
             names=names,
             already_out=len(self._left_out),
@@ -111,7 +111,7 @@ class Screener:
         return out
 
 
-def _parts_to_screen(aggregate: Aggregate, total: Any) -> Mapping[str, Any] | str:
+def parts_to_screen(aggregate: Aggregate, total: Any) -> Mapping[str, Any] | str:
     """Return the statistics of all clients, or why they are not there."""
     form, clients = total.form, aggregate.participants
     if form == "outcome":
