@@ -113,8 +113,9 @@ class FitReport:
         the failures instead, unless they are too many to tell who is right.
     remarks : dict of str to str
         Observations that honest clients may cause too: a column that is constant at one
-        client and varies at the others, or a mean that is a thousand times that of the
-        others. No client is left out because of a remark.
+        client and varies at the others, columns with other units than those of the
+        others or swapped ones, rows that the model of the others does not fit, the same
+        statistics as another client. No client is left out because of a remark.
     screening : str
         What was compared to find them, and what was not and why.
     settings : dict of str to Any
