@@ -25,7 +25,7 @@ from .recommend import better_mode
 from .report import FitReport
 from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
-from .scope import STRICT, scope_text, with_reasons
+from .scope import STRICT, by_reason, scope_text, with_reasons
 from .screening.screener import parts_to_screen
 from .settings import FitSettings
 
@@ -52,6 +52,8 @@ _TOLD = (
     "unnamed",
     "strict",
 )
+
+_LOGGED = 10
 
 
 def way_of_fitting(settings: FitSettings) -> Fit:
@@ -183,9 +185,19 @@ class FitRun:
                 raise found.error
         self._refuse_incomplete(asked)
         if ended:
+            self._log_remarks()
             self._hand_over(self.result)
         elif self.counts_losses:
             self._before_losses = self.bytes_up, self.bytes_down
+
+    def _log_remarks(self) -> None:
+        """Log what was seen of clients in the model: few people print the report."""
+        if self.report is None or self.result is None:
+            return
+        seen = self.result.gathered.screener.remarks
+        told = {c: why for c, why in seen.items() if c in self.report.remarks}
+        for clients, reason in by_reason(self.report.named(told))[:_LOGGED]:
+            log.warning("%s is in the model, but worth a look: %s", clients, reason)
 
     def _close_ledger(self, result: FitResult) -> None:
         """Put what arrived into the ledger's total, unless somebody is missing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -392,10 +393,19 @@ class FitReport:
         return self.names.get(client, client) if own else client
 
     def named(self, clients: Mapping[str, str]) -> dict[str, str]:
-        """Return the same under the names of the clients."""
-        return {self.name_of(client): why for client, why in clients.items()}
+        """Return the same under the names of the clients, in the reasons too."""
+
+        def name(found: re.Match[str]) -> str:
+            return self.name_of(found[0])
+
+        return {
+            self.name_of(client): _NODE_ID.sub(name, why)
+            for client, why in clients.items()
+        }
 
 
+# Shorter numbers may be numbers.
+_NODE_ID = re.compile(r"\b\d{12,}\b")
 _ENDLESS = ("kappa", "kappa_bound")  # at alpha = 0; JSON has no infinity
 _RECORDS = {"privacy": PrivacyReport, "refinement": Refinement}
 

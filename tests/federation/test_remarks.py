@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from typing import Any
 
 import numpy as np
@@ -254,3 +255,15 @@ def test_advice_is_about_the_rows_of_clients_that_are_not_suspect():
     assert "standardize" not in report.advice
     all_of_them = {c: (X * np.r_[1e5, np.ones(9)], y) for c, (X, y) in sites.items()}
     assert "standardize=True: column 0 varies" in run_fit(all_of_them).report.advice
+
+
+def test_copies_are_shown_by_name_and_remarks_are_logged(caplog):
+    caplog.set_level(logging.WARNING, logger="flwr")
+    logging.getLogger("flwr").propagate = True
+    ids = [f"1234567890123{k}" for k in range(10)]
+    sites = dict(zip(ids, diabetes_sites().values(), strict=True))
+    report = run_fit(sites | {ids[7]: sites[ids[3]]}).report
+    assert "is in the model, but worth a look: clients 12345678901233, " in caplog.text
+    report.names = {client: f"clinic {k}" for k, client in enumerate(ids)}
+    told = "clients clinic 3, clinic 7 sent exactly the same statistics: copies?"
+    assert f"    client clinic 3: {told}" in str(report)
