@@ -196,6 +196,8 @@ class FitRun:
             return
         seen = self.result.gathered.screener.remarks
         told = {c: why for c, why in seen.items() if c in self.report.remarks}
+        if not told:
+            return
         for clients, reason in by_reason(self.report.named(told))[:_LOGGED]:
             log.warning("%s is in the model, but worth a look: %s", clients, reason)
 
