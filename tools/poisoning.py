@@ -10,6 +10,7 @@ import json
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ PAGE = ROOT / "docs" / "explanation" / "poisoning.md"
 RESULTS = ROOT / "docs" / "results" / "poisoning.json"
 FALSE_ALARMS = ("<!-- false alarms: written by tools/poisoning.py -->", "<!-- end -->")
 DETECTION = ("<!-- detection: written by tools/poisoning.py -->", "<!-- end -->")
+EVERYDAY = ("<!-- everyday: written by tools/poisoning.py -->", "<!-- end -->")
 COSTS = ("<!-- costs: written by tools/poisoning.py -->", "<!-- end -->")
 SEEDS = 40
 K, D, N = 10, 10, 200
@@ -195,6 +197,103 @@ def dirichlet(
     return groups
 
 
+# ---- real rows, and everyday mistakes ---------------------------------------------
+
+FACTORS = (0.01, 0.1, 1 / 2.54, 2.54, 7.5, 18.0, 1000.0)
+Split = tuple[str, np.ndarray, np.ndarray, np.ndarray]
+
+
+def real_splits() -> Iterator[Split]:
+    """Yield in what way rows are divided, X, y and groups, for eight data sets."""
+    for X, y, groups in real_rows():
+        rng = np.random.default_rng(0)
+        if groups is not None:
+            yield "own groups", X, y, groups
+        for clients in (5, 10, 30):
+            for seed in range(3):
+                yield "at random", X, y, rng.integers(0, clients, len(y))
+                yield "Dirichlet of y (0.3)", X, y, dirichlet(y, clients, 0.3, seed)
+            yield "sorted by y", X, y, slices(y, clients)
+            for j in range(min(X.shape[1], 8)):
+                yield "sorted by a feature", X, y, slices(X[:, j], clients)
+        for size in (5, 10, 20):
+            for _ in range(3):
+                some = rng.permutation(len(y))[: 20 * size]
+                yield (
+                    f"sites of {size} rows",
+                    X[some],
+                    y[some],
+                    np.arange(20 * size) % 20,
+                )
+
+
+def real_rows() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+    """Yield features and target in their own units, and groups if rows have them."""
+    from real_data import SHARED_DATA, communities, exam, heart, parkinsons, radon
+    from sklearn.datasets import load_diabetes
+
+    yield *load_diabetes(return_X_y=True, scaled=False), None
+    for load in (parkinsons, communities, exam, heart, radon):
+        X, y, groups = load(lambda folder: SHARED_DATA / folder)
+        yield X, y, groups
+    homes = pd.read_csv(SHARED_DATA / "california_housing" / "housing.csv").dropna()
+    y = homes.pop("median_house_value").to_numpy(float)
+    places = homes.pop("ocean_proximity").to_numpy()
+    yield homes.to_numpy(float), y, places
+    columns = ["PM2.5", "PM10", "SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP"]
+    files = sorted((SHARED_DATA / "beijing_air").glob("PRSA*"))
+    air = pd.concat([pd.read_csv(file).iloc[::10] for file in files])
+    air = air[[*columns, "WSPM", "station"]].dropna()
+    stations = air.pop("station").to_numpy()
+    y = air.pop("PM2.5").to_numpy(float)
+    yield air.to_numpy(float), y, stations
+
+
+def everyday(seed: int = 0) -> list[dict[str, Any]]:
+    """Return how many honest clients get a remark, and how many mistakes are found."""
+    from real_data import by_client
+
+    rng = np.random.default_rng(seed)
+    rows: dict[str, Counter[str]] = {}
+    for words, X, y, groups in real_splits():
+        parts = by_client(X, y, groups)
+        if len(parts) < 4:
+            continue
+        found, row = screened(parts), rows.setdefault(words, Counter())
+        row["fits"] += 1
+        row["clients"] += len(parts)
+        row["suspects"] += len(found.suspects)
+        row["remarks"] += len(found.remarks)
+        # Few data sets have groups of their own.
+        for _ in range(10 if words == "own groups" else 1):
+            row.update(mistaken(parts, X, y, groups, rng))
+    return [{"split": words, **row} for words, row in rows.items()]
+
+
+def mistaken(
+    parts: Parts, X: np.ndarray, y: np.ndarray, groups: np.ndarray, rng: Any
+) -> Counter[str]:
+    """Let one site use another unit, then swap two columns, and count who is told."""
+    told: Counter[str] = Counter()
+    liar = str(rng.choice([c for c, part in parts.items() if part.count >= 5]))
+    mine = np.array([str(group) for group in groups]) == liar
+    columns = np.flatnonzero([len(np.unique(x)) > 5 for x in X.T])
+    for kind in ("units", "swapped"):
+        wrong = X[mine].copy()
+        if kind == "units":
+            wrong[:, rng.choice(columns)] *= rng.choice(FACTORS)
+        elif columns.size > 1:
+            pair = rng.choice(columns, 2, replace=False)
+            wrong[:, pair] = wrong[:, pair[::-1]]
+        else:
+            continue
+        part = SufficientStatistics.from_data(wrong, y[mine])
+        found = screened({**parts, liar: part})
+        told[kind] += 1
+        told[f"{kind} found"] += liar in found.suspects or liar in found.remarks
+    return told
+
+
 # ---- liars ------------------------------------------------------------------------
 
 
@@ -249,10 +348,10 @@ def attacked(lie: Lie, liars: int, seed: int, gamma: float, snr: float) -> Parts
 def measure() -> dict[str, Any]:
     honest = []
     for words, draws in honest_worlds():
-        found = [(len(parts), len(screened(parts).suspects)) for parts in draws]
-        clients, alarms = map(sum, zip(*found, strict=True))
-        row = {"clients": words, "fits": len(found), "screened": clients}
-        honest.append(row | {"false_alarms": alarms})
+        seen = [(len(parts), screened(parts)) for parts in draws]
+        row = {"clients": words, "fits": len(seen), "screened": sum(n for n, _ in seen)}
+        row["false_alarms"] = sum(len(found.suspects) for _, found in seen)
+        honest.append(row | {"remarks": sum(len(found.remarks) for _, found in seen)})
         print(honest[-1], flush=True)
     attacks = []
     for words, make, sizes, liars in ATTACKS:
@@ -262,7 +361,8 @@ def measure() -> dict[str, Any]:
                 row |= {name: _rates(make(size), liars, snr)}
             attacks.append(row)
             print(row, flush=True)
-    return {"seeds": SEEDS, "honest": honest, "attacks": attacks, "costs": costs()}
+    found = {"seeds": SEEDS, "honest": honest, "attacks": attacks}
+    return found | {"everyday": everyday(), "costs": costs()}
 
 
 def costs(clients: int = 200, d: int = 100) -> dict[str, Any]:
@@ -282,15 +382,21 @@ def costs(clients: int = 200, d: int = 100) -> dict[str, Any]:
 
 
 def _rates(lie: Lie, liars: int, snr: float) -> dict[str, float]:
-    caught = wrong = 0
+    caught = wrong = seen = looked = 0
+    guilty = {str(k) for k in range(liars)}
     for seed in range(SEEDS):
-        suspects = set(screened(attacked(lie, liars, seed, 1.0, snr)).suspects)
-        guilty = {str(k) for k in range(liars)}
+        found = screened(attacked(lie, liars, seed, 1.0, snr))
+        suspects = set(found.suspects)
+        either = suspects | set(found.remarks)
         caught += len(suspects & guilty)
         wrong += len(suspects - guilty)
+        seen += len(either & guilty)
+        looked += len(either - guilty)
     return {
         "detected": caught / (liars * SEEDS),
         "false_alarms": wrong / ((K - liars) * SEEDS),
+        "told": seen / (liars * SEEDS),
+        "false_told": looked / ((K - liars) * SEEDS),
     }
 
 
@@ -298,31 +404,40 @@ def _rates(lie: Lie, liars: int, snr: float) -> dict[str, float]:
 
 
 def false_alarm_table(results: dict[str, Any]) -> str:
+    keys = ("fits", "screened", "false_alarms", "remarks")
     rows = [
-        [
-            each["clients"],
-            str(each["fits"]),
-            str(each["screened"]),
-            str(each["false_alarms"]),
-        ]
+        [each["clients"], *(str(each[key]) for key in keys)]
         for each in results["honest"]
     ]
-    totals = [
-        sum(each[key] for each in results["honest"])
-        for key in ("fits", "screened", "false_alarms")
-    ]
+    totals = [sum(each[key] for each in results["honest"]) for key in keys]
     rows.append(["all", *map(str, totals)])
-    return text_table(["honest clients", "fits", "clients", "suspects"], rows)
+    return text_table(
+        ["honest clients", "fits", "clients", "suspects", "remarks"], rows
+    )
 
 
 def detection_table(results: dict[str, Any]) -> str:
-    heads = ["lie", "size", "found, R² 0.5", "honest", "found, R² 0.9", "honest"]
+    heads = ["lie", "size"]
+    for r2 in ("0.5", "0.9"):
+        heads += [f"found, R² {r2}", "or remark", "honest", "or remark"]
     rows = []
     for each in results["attacks"]:
         cells = [each["attack"], f"{each['size']:g}"]
         for name in ("weak", "strong"):
-            cells += [f"{each[name][key]:.0%}" for key in ("detected", "false_alarms")]
+            keys = ("detected", "told", "false_alarms", "false_told")
+            cells += [f"{each[name][key]:.0%}" for key in keys]
         rows.append(cells)
+    return text_table(heads, rows)
+
+
+def everyday_table(results: dict[str, Any]) -> str:
+    heads = ["rows divided", "fits", "clients", "suspects", "remarks"]
+    heads += ["wrong unit found", "swapped columns found"]
+    rows = []
+    for each in results["everyday"]:
+        shares = [f"{each[f'{k} found'] / each[k]:.0%}" for k in ("units", "swapped")]
+        numbers = [str(each[key]) for key in ("fits", "clients", "suspects", "remarks")]
+        rows.append([each["split"], *numbers, *shares])
     return text_table(heads, rows)
 
 
@@ -342,6 +457,7 @@ def render() -> None:
     text = PAGE.read_text(encoding="utf-8")
     text = put(text, FALSE_ALARMS, f"\n{false_alarm_table(results)}\n")
     text = put(text, DETECTION, f"\n{detection_table(results)}\n")
+    text = put(text, EVERYDAY, f"\n{everyday_table(results)}\n")
     text = put(text, COSTS, f"\n{costs_in_words(results)}\n")
     PAGE.write_text(text, encoding="utf-8")
 

@@ -12,6 +12,7 @@ from typing import Any
 from .._text import human_bytes
 from ..data.formula import TableFormula
 from ..errors import FedRidgeError, IncompleteFitError
+from ..regression.alpha.leave_client_out import total_of
 from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
 from ..regression.likelihood.family_inference import ROWS
 from ..regression.model import RidgeModel
@@ -27,7 +28,8 @@ from .recommend import better_mode
 from .report import FitReport
 from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
-from .scope import NOT_ASKED, STRICT, scope_text, with_reasons
+from .scope import NOT_ASKED, STRICT, by_reason, scope_text, with_reasons
+from .screening.screener import parts_to_screen
 from .settings import FitSettings
 
 log = logging.getLogger("flwr")
@@ -54,6 +56,8 @@ _TOLD = (
     "strict",
 )
 _ROUNDING = 1e-9
+
+_LOGGED = 10
 
 
 def way_of_fitting(settings: FitSettings) -> Fit:
@@ -185,9 +189,21 @@ class FitRun:
                 raise found.error
         self._refuse_incomplete(asked)
         if ended:
+            self._log_remarks()
             self._hand_over(self.result)
         elif self.counts_losses:
             self._before_losses = self.bytes_up, self.bytes_down
+
+    def _log_remarks(self) -> None:
+        """Log what was seen of clients in the model: few people print the report."""
+        if self.report is None or self.result is None:
+            return
+        seen = self.result.gathered.screener.remarks
+        told = {c: why for c, why in seen.items() if c in self.report.remarks}
+        if not told:
+            return
+        for clients, reason in by_reason(self.report.named(told))[:_LOGGED]:
+            log.warning("%s is in the model, but worth a look: %s", clients, reason)
 
     def _close_ledger(self, result: FitResult) -> None:
         """Put what arrived into the ledger's total, unless somebody is missing."""
@@ -371,7 +387,8 @@ class FitRun:
         if settings.privacy is None and model is not None:
             asked += self._mode_advice(result)
             if exact is not None and model.alpha_ > 0:
-                asked.append(partial(better_scale, exact, **settings.options))
+                usual = partial(_without_suspects, result)
+                asked.append(partial(better_scale, exact, usual, **settings.options))
             if getattr(exact, "form", "") == "full":
                 asked.append(partial(better_form, model))
             if settings.family != "gaussian":
@@ -404,14 +421,34 @@ class FitRun:
             self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
 
 
-def better_scale(exact: Any, **options: Any) -> str:
-    """Return in one sentence why columns should be scaled, if they should."""
+def better_scale(
+    exact: Any, usual: Callable[[], Any] | None = None, **options: Any
+) -> str:
+    """Return in one sentence why columns should be scaled, if they should.
+
+    `usual` returns the statistics without suspects: a column in other units at one of
+    them is no reason to scale the columns of all.
+    """
     unlike = normal_equations(exact, **options).unlike_scales()
+    if unlike and usual is not None:
+        unlike = normal_equations(usual(), **options).unlike_scales()
     return (
         f"standardize=True: {unlike}, and the same alpha penalises both."
         if unlike
         else ""
     )
+
+
+def _without_suspects(result: FitResult) -> Any:
+    """Return the statistics without suspects, or all where they were not kept."""
+    gathered = result.gathered
+    if not gathered.screener.suspects:
+        return result.statistics
+    parts = parts_to_screen(gathered.answers, gathered.total)
+    usual = {} if isinstance(parts, str) else dict(parts)
+    for suspect in gathered.screener.suspects:
+        usual.pop(suspect, None)
+    return total_of(usual) if usual else result.statistics
 
 
 def several_classes(model: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -114,8 +115,9 @@ class FitReport:
         the failures instead, unless they are too many to tell who is right.
     remarks : dict of str to str
         Observations that honest clients may cause too: a column that is constant at one
-        client and varies at the others, or a mean that is a thousand times that of the
-        others. No client is left out because of a remark.
+        client and varies at the others, columns with other units than those of the
+        others or swapped ones, rows that the model of the others does not fit, the same
+        statistics as another client. No client is left out because of a remark.
     screening : str
         What was compared to find them, and what was not and why.
     settings : dict of str to Any
@@ -398,10 +400,19 @@ class FitReport:
         return self.names.get(client, client) if own else client
 
     def named(self, clients: Mapping[str, str]) -> dict[str, str]:
-        """Return the same under the names of the clients."""
-        return {self.name_of(client): why for client, why in clients.items()}
+        """Return the same under the names of the clients, in the reasons too."""
+
+        def name(found: re.Match[str]) -> str:
+            return self.name_of(found[0])
+
+        return {
+            self.name_of(client): _NODE_ID.sub(name, why)
+            for client, why in clients.items()
+        }
 
 
+# Shorter numbers may be numbers.
+_NODE_ID = re.compile(r"\b\d{12,}\b")
 _ENDLESS = ("kappa", "kappa_bound")  # at alpha = 0; JSON has no infinity
 _RECORDS = {"privacy": PrivacyReport, "refinement": Refinement}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from fits import run_fit
 from poisoning import honest_worlds, unseen_worlds
 from real_data import SHARED_DATA
+from sklearn.datasets import load_diabetes
 
-from fedridge_flwr import SufficientStatistics
+from fedridge_flwr import PlainStatistics, SufficientStatistics
 from fedridge_flwr.federation.screening.outliers import screen
 from fedridge_flwr.federation.screening.profiles import Profile
 from fedridge_flwr.federation.settings import FitSettings
@@ -129,3 +131,139 @@ def test_missing_values_that_became_zeros_are_found():
     found = screen(profiles, "not here").remarks
     assert list(found) == ["processed.switzerland"]
     assert "column 4 is 0 in all rows (missing?)" in found["processed.switzerland"]
+
+
+# ---- wrong everyday units, swapped columns, copies -----------------------------------
+
+
+def diabetes_sites(change: Any = None, clients: int = 10) -> dict[str, Any]:
+    """Return the patients in usual units; the fourth site may have made a mistake."""
+    X, y = load_diabetes(return_X_y=True, scaled=False)
+    rows = np.array_split(np.arange(len(y)), clients)
+    sites = {f"c{k}": (X[some], y[some]) for k, some in enumerate(rows)}
+    return sites if change is None else sites | {"c3": change(*sites["c3"])}
+
+
+def swapped(*order: int) -> Any:
+    """Return a mistake: the first columns are in this order."""
+    return lambda X, y: (np.c_[X[:, list(order)], X[:, len(order) :]], y)
+
+
+MISTAKES = {
+    "bmi / 10": (column(2, lambda x: x / 10), "column 2 is 0.1", "(about 1/10)"),
+    "bmi x 2.54": (column(2, lambda x: x * 2.54), "column 2 is 2.", "inch and cm"),
+    "bp in kPa": (column(3, lambda x: x / 7.5), "column 3 is 0.1", "mmHg and kPa"),
+    "y / 100": (lambda X, y: (X, y / 100), "target 0 is 0.01", "(about 1/100"),
+    "y x 10": (lambda X, y: (X, y * 10), "target 0 is 1", "(about 10"),
+    "bmi x 1000": (column(2, lambda x: x * 1000), "column 2 is 1e+03", "(about 1000)"),
+    "age and sex swapped": (
+        swapped(1, 0),
+        "its column 0 looks like column 1 of the others, and the other way round: are",
+        "they swapped?; the model of the others does not fit it: mean squared error",
+    ),
+    "three columns rotated": (
+        swapped(3, 0, 2, 1),
+        "its columns look like others of the other clients, column 0 like column 3, ",
+        "column 1 like column 0, column 3 like column 1: are they in another order?",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+@pytest.mark.parametrize("screen", ["report", "exclude"])
+def test_everyday_mistakes_are_worth_a_look(mistake, screen):
+    change, *expected = MISTAKES[mistake]
+    honest = run_fit(diabetes_sites(), screen=screen).report
+    assert honest.remarks == honest.suspects == {}
+    report = run_fit(diabetes_sites(change), screen=screen).report
+    if "c3" in report.failures:  # it was a suspect
+        assert mistake in ("y x 10", "bmi x 1000")
+        return
+    assert list(report.remarks) == ["c3"]
+    for words in expected:
+        assert words in report.remarks["c3"]
+    assert report.failures == {}
+
+
+def test_units_are_compared_without_the_statistics_too():
+    change, *expected = MISTAKES["bp in kPa"]
+    report = run_fit(diabetes_sites(change), mode="cg").report
+    assert list(report.remarks) == ["c3"]
+    assert all(words in report.remarks["c3"] for words in expected)
+
+
+def test_a_remark_tells_columns_by_name():
+    X, y = load_diabetes(return_X_y=True, scaled=False, as_frame=True)
+    sites = {f"c{k}": (X[k::10], y[k::10]) for k in range(10)}
+    wrong = sites["c3"][0].rename(columns={"age": "bmi", "bmi": "age"})[list(X)]
+    sites["c3"] = wrong.assign(bp=wrong["bp"] / 7.5), sites["c3"][1]
+    names = list(X)
+    parts = {c: SufficientStatistics.from_data(*rows) for c, rows in sites.items()}
+    profiles = {client: Profile.of(part) for client, part in parts.items()}
+    told = screen(profiles, parts, names=names).remarks["c3"]
+    assert "its column 'age' looks like column 'bmi' of the others" in told
+    assert "the mean of its column 'bp' is 0.14 times the usual one" in told
+    assert told.count("the mean of its") == 1
+
+
+def test_a_column_around_zero_is_told_by_its_spread():
+    report = fitted(column(0, lambda x: 20.0 * x))
+    assert list(report.remarks) == ["c2"]
+    assert "the spread of its column 0 is " in report.remarks["c2"]
+    assert fitted(column(0, lambda x: 3.0 * x)).remarks == {}
+
+
+def test_plain_statistics_have_units_too():
+    sites = diabetes_sites(MISTAKES["bp in kPa"][0])
+    full = {c: SufficientStatistics.from_data(*rows) for c, rows in sites.items()}
+    plain = {c: PlainStatistics.from_statistics(part) for c, part in full.items()}
+    profiles = {client: Profile.of(part) for client, part in plain.items()}
+    found = screen(profiles, "no residuals").remarks
+    assert list(found) == ["c3"]
+    assert "the spread of its column 3 is 0.1" in found["c3"]
+
+
+def test_a_site_whose_rows_follow_another_model_is_worth_a_look():
+    report = fitted(lambda X, y: (X, y + 8.0 * X[:, 2]), n=100)
+    assert list(report.remarks) == ["c2"]
+    assert "the model of the others does not fit it: " in report.remarks["c2"]
+
+
+def test_clients_with_the_same_rows_are_named_together():
+    sites = diabetes_sites()
+    report = run_fit(sites | {"c7": sites["c3"]}).report
+    told = "clients c3, c7 sent exactly the same statistics: copies?"
+    assert report.remarks == {"c3": told, "c7": told}
+    # Equal means and variances are not enough where the products are known.
+    X, y = sites["c3"]
+    X = X.copy()
+    X[:, 5] = X[::-1, 5]
+    near = run_fit(sites | {"c7": (X, y)}).report
+    assert near.remarks == {}
+
+
+def test_few_rows_are_the_same_by_chance():
+    rows = np.eye(4), np.arange(4.0)
+    sites = {f"c{k}": rows for k in range(5)}
+    assert run_fit(sites).report.remarks == {}
+
+
+def test_advice_is_about_the_rows_of_clients_that_are_not_suspect():
+    sites = diabetes_sites(column(2, lambda x: x * 1e5))
+    report = run_fit(sites).report
+    assert list(report.suspects) == ["c3"]
+    assert "standardize" not in report.advice
+    all_of_them = {c: (X * np.r_[1e5, np.ones(9)], y) for c, (X, y) in sites.items()}
+    assert "standardize=True: column 0 varies" in run_fit(all_of_them).report.advice
+
+
+def test_copies_are_shown_by_name_and_remarks_are_logged(caplog):
+    caplog.set_level(logging.WARNING, logger="flwr")
+    logging.getLogger("flwr").propagate = True
+    ids = [f"1234567890123{k}" for k in range(10)]
+    sites = dict(zip(ids, diabetes_sites().values(), strict=True))
+    report = run_fit(sites | {ids[7]: sites[ids[3]]}).report
+    assert "is in the model, but worth a look: clients 12345678901233, " in caplog.text
+    report.names = {client: f"clinic {k}" for k, client in enumerate(ids)}
+    told = "clients clinic 3, clinic 7 sent exactly the same statistics: copies?"
+    assert f"    client clinic 3: {told}" in str(report)

@@ -599,6 +599,7 @@ def test_the_tables_of_the_page_are_those_of_the_results():
     for (begin, end), table in (
         (poisoning.FALSE_ALARMS, poisoning.false_alarm_table(results)),
         (poisoning.DETECTION, poisoning.detection_table(results)),
+        (poisoning.EVERYDAY, poisoning.everyday_table(results)),
         (poisoning.COSTS, poisoning.costs_in_words(results)),
     ):
         assert text.split(begin)[1].split(end)[0].strip() == table

@@ -35,7 +35,8 @@ def test_a_page_shows_what_the_code_writes(place: Place) -> None:
 def test_every_mark_is_one_that_is_written() -> None:
     """So that nothing on a page says it was measured and is not."""
     ours = {(ROOT / p.page, p.name) for p in PLACES}
-    others = {"fuzz", "false alarms", "detection", "costs"}  # tests/fuzz, poisoning.py
+    # Of tests/fuzz and poisoning.py.
+    others = {"fuzz", "false alarms", "detection", "everyday", "costs"}
     for page in PAGES:
         for name in re.findall(r"(?m)^<!-- (.+?): written by", page.read_text("utf-8")):
             assert (page, name) in ours or name in others, (name_of(page), name)

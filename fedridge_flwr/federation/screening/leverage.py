@@ -60,10 +60,17 @@ class Influence:
         Cook's distance D_k, NaN where it cannot be computed.
     share : float
         Its part of the weight, of its own and the others' together.
+    misfit : float
+        Its mean squared error under the model of the core, in residual variances of
+        the core; the largest over the targets.
+    rows : int
+        Number of its rows.
     """
 
     distance: float
     share: float
+    misfit: float = 1.0
+    rows: int = 0
 
 
 def influences(
@@ -120,12 +127,12 @@ def _first_look(
     everybody: _Fitted, parts: Parts, core: set[str]
 ) -> dict[str, Influence]:
     """Return influences to first order, for one solution of all right-hand sides."""
-    moves = np.sqrt(_disagreement(everybody, parts))
-    found, weight = {}, everybody.stats.total_weight
-    for client, move in zip(parts, moves, strict=True):
-        own = parts[client].total_weight
+    squares, misfits = _disagreement(everybody, parts)
+    moves, found, weight = np.sqrt(squares), {}, everybody.stats.total_weight
+    for client, move, misfit in zip(parts, moves, misfits, strict=True):
+        own, rows = parts[client].total_weight, parts[client].count
         share = own / weight if client in core else own / (weight + own)
-        found[client] = Influence(float(move * share), share)
+        found[client] = Influence(float(move * share), share, float(misfit), rows)
     return found
 
 
@@ -226,7 +233,7 @@ def _core(parts: Parts, alpha: float, options: FitOptions) -> set[str]:
     core = set(clients)
     for _ in range(_CONCENTRATIONS):
         inside = {client: capped[client] for client in clients if client in core}
-        scores = _disagreement(_Fitted(total_of(inside), alpha, options), capped)
+        scores, _ = _disagreement(_Fitted(total_of(inside), alpha, options), capped)
         order = np.argsort(np.nan_to_num(scores, nan=np.inf), kind="stable")
         before, core = core, set(clients[order[:size]])
         if core == before or scores.max() < _ALIKE * np.median(scores):
@@ -234,12 +241,12 @@ def _core(parts: Parts, alpha: float, options: FitOptions) -> set[str]:
     return core
 
 
-def _disagreement(model: _Fitted, parts: Parts) -> Array:
-    """Return how little every client agrees with a model.
+def _disagreement(model: _Fitted, parts: Parts) -> tuple[Array, Array]:
+    """Return how little every client agrees with a model, and the model with it.
 
     With r_k the moments of X with its residuals, A^-1 r_k is to first order what the
     client does to the coefficients. That counts in units of predictions, squared, and
-    for its share of the weight.
+    for its share of the weight. The second are the mean squares of the residuals.
     """
     stats, equations = model.stats, model.equations
     d, t = stats.n_features, stats.n_targets
@@ -247,9 +254,11 @@ def _disagreement(model: _Fitted, parts: Parts) -> Array:
     centre = stats.means if equations.fit_intercept else np.zeros(d + t)
     gaps = np.array([part.means for part in parts.values()]) - centre
     offsets = gaps @ contrast
-    pulls = np.empty((d, len(parts), t))
+    pulls, errors = np.empty((d, len(parts), t)), offsets**2
     for k, part in enumerate(parts.values()):
-        pulls[:, k] = times(part.triangle, contrast)[:d] / part.total_weight
+        product = times(part.triangle, contrast) / part.total_weight
+        pulls[:, k] = product[:d]
+        errors[k] += _squares(contrast, product)
     pulls += gaps.T[:d, :, None] * offsets
     moves = model.solve(pulls.reshape(d, -1)) * stats.total_weight
     squares = _squares(moves, equations.product(moves)).reshape(len(parts), t)
@@ -257,7 +266,8 @@ def _disagreement(model: _Fitted, parts: Parts) -> Array:
     if equations.fit_intercept:
         squares += offsets**2
     variances = np.where(model.spread > model.flat, model.residual_variances, np.inf)
-    return np.asarray(np.max(squares / variances, axis=1))
+    misfits = np.max(errors / variances, axis=1)
+    return np.asarray(np.max(squares / variances, axis=1)), np.asarray(misfits)
 
 
 def _capped(part: SufficientStatistics, weight: float) -> SufficientStatistics:

@@ -11,6 +11,13 @@ median and median absolute deviation (MAD) of the logarithms? D grows with the s
 where sites differ, and with its root where they only have different rows: a large site
 must not stand out by the one, nor a tiny site by the other. A client that fails the
 first question is left out of the second.
+
+Remarks ask for less, since nobody is left out for them: what is confused or copied
+(`profiles`), and where the model of the others (of the core of `leverage`) is wrong by
+far more than elsewhere. With q_k the mean squared error at client k, in residual
+variances of the core, and n_k rows,
+
+    log q_k > median + 6 max(1.4826 MAD, 0.2, 1.4 / sqrt n_k),   and 4 times the median.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +30,8 @@ from ..._text import counted
 from ...regression.normal_equations import FitOptions
 from ...statistics.sufficient import SufficientStatistics
 from .leverage import Influence, influences
-from .profiles import Profile, by_scale, remarks
+from .profiles import Profile, by_scale, copies, remarks
+from .units import FEWEST_ROWS
 
 SCREENS = ("report", "exclude", "off")
 FEWEST = 4
@@ -31,12 +39,17 @@ TOO_FEW = f"too few clients to compare (at least {FEWEST} with rows are needed)"
 
 DISTANCE_LIMIT = 0.1
 LEVERAGE_LIMIT = 4.0
+MISFIT_LIMIT = 6.0
 
 _MAD = 1.4826
 _LEVERAGE_UNIT = 0.5
 _SMALLEST_PULL = 1e-3
 _SMALLEST_SHARE = 1e-12
 _FAR = 1e300
+_MISFIT_UNIT = 0.2
+_MISFIT_NOISE = 1.4
+_MISFIT_RATIO = 4.0
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -110,15 +123,20 @@ def screen(
         return Screening(words=TOO_FEW)
     reasons = by_scale(filled, names)
     found: dict[str, Influence] | str
+    told = [remarks(filled, names)]
     if isinstance(parts, str):
         found = parts
+        told.append(_copies(filled, {}))
     else:
+        told.append(_copies(filled, parts))
         rest = {c: p for c, p in parts.items() if c in filled and c not in reasons}
         found = _influences(rest, alpha, options)
     words = f"{counted(len(filled), 'client')} compared by scale"
     if not isinstance(found, str):
         words += " and leverage"
         reasons |= _by_leverage(found)
+        misfits = _by_misfit(found)
+        told.append({c: why for c, why in misfits.items() if c not in reasons})
     elif found:
         words += f"; leverage not looked at: {found}"
     suspects = {client: reasons[client] for client in filled if client in reasons}
@@ -127,7 +145,8 @@ def screen(
     if len(suspects) + already_out > (len(filled) + already_out - 1) // 2:
         excluded = {}
         words += f"; {len(suspects)} of them stand out, too many to tell who is right"
-    return Screening(suspects, words, excluded, remarks(filled, names))
+    each = {c: "; ".join(t[c] for t in told if c in t) for c in filled}
+    return Screening(suspects, words, excluded, {c: t for c, t in each.items() if t})
 
 
 def _influences(
@@ -153,6 +172,47 @@ def _influences(
     if len(known) < FEWEST:
         return "too few models without one client can be computed"
     return known
+
+
+def _by_misfit(found: Mapping[str, Influence]) -> dict[str, str]:
+    """Return where the model of the others is far worse than elsewhere."""
+    clients = [c for c, f in found.items() if f.rows >= FEWEST_ROWS and f.misfit > 0]
+    if len(clients) < FEWEST:
+        return {}
+    misfits = np.array([found[client].misfit for client in clients])
+    counts = np.array([found[client].rows for client in clients])
+    usual = np.median(np.log(misfits))
+    above = np.log(misfits) - usual
+    unit = max(_MAD * float(np.median(np.abs(above))), _MISFIT_UNIT)
+    far = above > MISFIT_LIMIT * np.maximum(unit, _MISFIT_NOISE / np.sqrt(counts))
+    far &= above > np.log(_MISFIT_RATIO)
+    return {
+        clients[k]: (
+            "the model of the others does not fit it: mean squared error "
+            f"{np.exp(above[k]):.2g} times the usual one; it moves their predictions "
+            f"by {found[clients[k]].distance:.2g} residual standard deviations"
+        )
+        for k in np.flatnonzero(far)
+    }
+
+
+def _copies(
+    profiles: Mapping[str, Profile], parts: Mapping[str, SufficientStatistics]
+) -> dict[str, str]:
+    """Return who has the very statistics of another client, bit for bit."""
+    found: dict[str, str] = {}
+    for group in copies(profiles):
+        same: dict[bytes, list[str]] = {}
+        for client in group:
+            products = parts[client].triangle.tobytes() if client in parts else b""
+            same.setdefault(products, []).append(client)
+        for clients in same.values():
+            shown, more = ", ".join(clients[:_SHOWN]), len(clients) - _SHOWN
+            shown += f" and {more} more" if more > 0 else ""
+            words = f"clients {shown} sent exactly the same statistics: copies?"
+            # The same words for all of them: the report then shows them in one line.
+            found |= {client: words for client in clients if len(clients) > 1}
+    return found
 
 
 def _by_leverage(found: Mapping[str, Influence]) -> dict[str, str]:

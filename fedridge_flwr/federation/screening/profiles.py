@@ -10,12 +10,14 @@ over clients and MAD 1.4826 times the median absolute deviation, a client stands
 where clients that stand out by the spread of a column do not count in the first line,
 but for themselves: who varies as much as it is far is judged by its spread.
 
-Two things are remarks only, on which nothing depends, since honest sites have them: a
-column is constant at one client (or a tenth of them) and varies at all others; a mean
-is 500 to 2000 times the median of all, or so much smaller, where the others agree to a
-factor of about 2. Small sites have the first by chance: it is a remark only if 20 rows
-or more (by weight) would be expected to differ from the constant c. Of columns whose
-means are nowhere below c, or nowhere above, as those of dummies and counts where c = 0,
+Some things are remarks only, on which nothing depends, since honest sites have them:
+units or columns may be confused (`units`); two clients sent the same numbers
+(`copies`); a column is constant at one client (or a tenth of them) and varies at all
+others; a mean is 500 to 2000 times the median of all, or so much smaller, where the
+others agree to a factor of about 2. Small sites are constant by chance: it is a remark
+only if 20 rows or more (by weight) would be expected to differ from the constant c. Of
+columns whose means are nowhere below c, or nowhere above, as those of dummies and
+counts where c = 0,
 
     (m - c)² / ((m - c)² + s²)
 
@@ -23,7 +25,8 @@ of the rows or more differ from it, with the usual m and s (of a dummy exactly s
 of other columns all rows are taken to differ.
 
 Columns in which most clients neither vary nor differ are not compared: being the only
-site with a rare category is no crime. Small spreads do no harm, and do not stand out.
+site with a rare category is no crime. Nobody is left out for a small spread: such rows
+have little influence, though not none, and honest sites have them.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ import numpy as np
 from ..._text import counted
 from ..._types import Array
 from ...errors import column_labels
+from .units import confusions
 
 MEAN_LIMIT = 100.0
 SPREAD_LIMIT = 8.0
@@ -159,19 +163,54 @@ def remarks(
     if not profiles:
         return {}
     label, clients = _labels(profiles, names), list(profiles)
-    weights = np.array([profile.weight for profile in profiles.values()])
+    each = list(profiles.values())
+    weights = np.array([profile.weight for profile in each])
     found: _Seen = {}
-    for start, spreads, means in _some_columns(list(profiles.values())):
+    for start, spreads, means in _some_columns(each):
         with np.errstate(all="ignore"):
             constant = _constant_here(spreads, means, weights)
             ratios, units = _other_units(means, spreads)
         others = np.broadcast_to((spreads > 0).sum(axis=0), spreads.shape)
         _collect(found, start, _CONSTANT, others, constant)
         _collect(found, start, _UNITS, ratios, units)
-    return {
-        clients[k]: "; ".join(_in_words(found[k], label, profiles[clients[k]].means))
-        for k in sorted(found)
-    }
+    confused = confusions(
+        weights, _some_columns(each), lambda some: _all_columns(each[some])
+    )
+    told = {}
+    for k in sorted({*found, *confused}):
+        words = confused[k].words(label) if k in confused else []
+        seen = found.get(k, {})
+        if k in confused and _UNITS in seen:
+            known = confused[k].columns
+            seen[_UNITS] = [unit for unit in seen[_UNITS] if unit[0] not in known]
+        told[clients[k]] = "; ".join([*words, *_in_words(seen, label, each[k].means)])
+    return told
+
+
+def copies(profiles: Mapping[str, Profile]) -> list[list[str]]:
+    """Return groups of clients that have exactly the same numbers.
+
+    Whoever has few rows may have them by chance, as of zeros and ones.
+
+    Examples
+    --------
+    >>> one = Profile(90.0, np.ones(1), np.full(1, 0.3), 1)
+    >>> copies({"a": one, "b": Profile(90.0, np.ones(1), np.full(1, 0.2), 1), "c": one})
+    [['a', 'c']]
+    """
+    same: dict[Any, list[str]] = {}
+    for client, profile in profiles.items():
+        if profile.weight >= _EXPECTED and profile.deviations.any():
+            means = b"" if profile.means is None else profile.means.tobytes()
+            key = profile.weight, means, profile.deviations.tobytes()
+            same.setdefault(key, []).append(client)
+    return [clients for clients in same.values() if len(clients) > 1]
+
+
+def _all_columns(some: list[Profile]) -> tuple[Array | None, Array]:
+    """Return means, where all are known, and spreads of all columns of some clients."""
+    means = [p.means for p in some if p.means is not None]
+    return np.array(means) if means else None, np.array([p.deviations for p in some])
 
 
 def _value_text(means: Array | None, column: int) -> str:

@@ -69,7 +69,7 @@ class Screener:
         }
         found = screen(
             profiles,
-            _parts_to_screen(aggregate, total),
+            parts_to_screen(aggregate, total),
             settings.alpha,
             names=names,
             already_out=len(self._left_out),
@@ -98,7 +98,7 @@ class Screener:
     def _record(self, found: Screening) -> None:
         self.suspects = self._columns.suspects | found.suspects
         # Of the columns before a map where there is one: those have a meaning.
-        self.remarks = self._columns.remarks or found.remarks
+        self.remarks = found.remarks | self._columns.remarks
         self.summary = found.words
         if self._columns.words:
             self.summary += f"; their columns before: {self._columns.words}"
@@ -111,7 +111,7 @@ class Screener:
         return out
 
 
-def _parts_to_screen(aggregate: Aggregate, total: Any) -> Mapping[str, Any] | str:
+def parts_to_screen(aggregate: Aggregate, total: Any) -> Mapping[str, Any] | str:
     """Return the statistics of all clients, or why they are not there."""
     form, clients = total.form, aggregate.participants
     if form == "outcome":
