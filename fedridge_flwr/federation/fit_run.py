@@ -4,21 +4,23 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._text import human_bytes
-from ..data.formula import TableFormula
 from ..errors import FedRidgeError, IncompleteFitError
-from ..regression.alpha.leave_client_out import total_of
 from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
-from ..regression.likelihood.family_inference import ROWS
 from ..regression.model import RidgeModel
-from ..regression.normal_equations import normal_equations
-from ..regression.summary import recommends_triangular
 from ..statistics.outcome import FRACTIONS, has_fractions
+from .advice import (
+    better_form,
+    better_scale,
+    sentences,
+    several_classes,
+    without_suspects,
+)
 from .fits.family_fit import family_fit
 from .fits.multiround_fit import multiround
 from .fits.one_shot import one_shot, solve_gathered
@@ -29,33 +31,10 @@ from .report import FitReport
 from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
 from .scope import NOT_ASKED, STRICT, by_reason, scope_text, with_reasons
-from .screening.screener import parts_to_screen
 from .settings import FitSettings
+from .told_settings import told_settings, weighted_by
 
 log = logging.getLogger("flwr")
-
-# Names of columns are in the model; what the tables must be like is in the formula.
-_TOLD = (
-    "alphas",
-    "cv",
-    "one_standard_error",
-    "standard_errors",
-    "fit_intercept",
-    "standardize",
-    "class_weight",
-    "min_clients",
-    "wire_dtype",
-    "statistics",
-    "family",
-    "mode",
-    "tol",
-    "max_rounds",
-    "max_bytes",
-    "screen",
-    "unnamed",
-    "strict",
-)
-_ROUNDING = 1e-9
 
 _LOGGED = 10
 
@@ -387,13 +366,13 @@ class FitRun:
         if settings.privacy is None and model is not None:
             asked += self._mode_advice(result)
             if exact is not None and model.alpha_ > 0:
-                usual = partial(_without_suspects, result)
+                usual = partial(without_suspects, result)
                 asked.append(partial(better_scale, exact, usual, **settings.options))
             if getattr(exact, "form", "") == "full":
                 asked.append(partial(better_form, model))
             if settings.family != "gaussian":
                 asked.append(partial(several_classes, model))
-        return partial(_sentences, asked)
+        return partial(sentences, asked)
 
     def _mode_advice(self, result: FitResult) -> list[Callable[[], str]]:
         settings, total = self.settings, result.gathered.total
@@ -419,114 +398,6 @@ class FitRun:
         if asked:
             spent = self.report.bytes_up + self.report.bytes_down
             self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
-
-
-def better_scale(
-    exact: Any, usual: Callable[[], Any] | None = None, **options: Any
-) -> str:
-    """Return in one sentence why columns should be scaled, if they should.
-
-    `usual` returns the statistics without suspects: a column in other units at one of
-    them is no reason to scale the columns of all.
-    """
-    unlike = normal_equations(exact, **options).unlike_scales()
-    if unlike and usual is not None:
-        unlike = normal_equations(usual(), **options).unlike_scales()
-    return (
-        f"standardize=True: {unlike}, and the same alpha penalises both."
-        if unlike
-        else ""
-    )
-
-
-def _without_suspects(result: FitResult) -> Any:
-    """Return the statistics without suspects, or all where they were not kept."""
-    gathered = result.gathered
-    if not gathered.screener.suspects:
-        return result.statistics
-    parts = parts_to_screen(gathered.answers, gathered.total)
-    usual = {} if isinstance(parts, str) else dict(parts)
-    for suspect in gathered.screener.suspects:
-        usual.pop(suspect, None)
-    return total_of(usual) if usual else result.statistics
-
-
-def several_classes(model: Any) -> str:
-    """Return in two sentences what is fitted where y has more than two classes."""
-    if len(model.labels) <= 2:
-        return ""
-    known = None if model.targets is None else model.targets.known
-    return (
-        f"{known[0] if known else 'y'} has {len(model.labels)} values: one class "
-        "against the rest is fitted. For a yes/no outcome make a column of 0 and 1."
-    )
-
-
-def better_form(model: RidgeModel) -> str:
-    """Return in one sentence that sums lose too many digits, if they do."""
-    if not recommends_triangular(model):
-        return ""
-    return (
-        f'statistics="triangular": the system has condition {model.condition_:.0e}, of '
-        "which sums lose the digits and a factor half as many."
-    )
-
-
-def told_settings(settings: FitSettings) -> dict[str, Any]:
-    """Return the settings that are not the defaults, as JSON-able values.
-
-    Examples
-    --------
-    >>> asked = TableFormula("bp ~ age", missing="mean", weights="w")
-    >>> told_settings(FitSettings(formula=asked, strict=True))
-    {'strict': True, 'missing': 'mean', 'weights': 'w'}
-    """
-    given = {name: getattr(settings, name) for name in _TOLD}
-    if not isinstance(given["alphas"], str | None):
-        given["alphas"] = [float(alpha) for alpha in given["alphas"]]
-    found = {k: v for k, v in given.items() if v != getattr(FitSettings, k)}
-    return found | _of_formula(settings.formula)
-
-
-def _of_formula(formula: TableFormula | None) -> dict[str, Any]:
-    """Return what a formula says beside its text."""
-    if formula is None:
-        return {}
-    told: dict[str, Any] = {
-        "missing": "" if formula.missing == "drop" else formula.missing,
-        "categorical": list(formula.categorical),
-        "levels": {column: list(each) for column, each in formula.levels.items()},
-        "weights": formula.weights,
-    }
-    return {name: value for name, value in told.items() if value}
-
-
-def weighted_by(settings: FitSettings, total: Any) -> str:
-    """Return the column of weights, "rows" if it has no name, "" if there is none.
-
-    Weights of arrays are known by their sum, unless that is the number of rows. Those
-    that `class_weight` makes are told as that setting.
-    """
-    if settings.formula is not None:
-        return settings.formula.weights
-    if settings.class_weight is not None or settings.privacy is not None:
-        return ""
-    parts: Sequence[Any] = getattr(total, "parts", None) or [total]
-    weights = [_total_weight(part) for part in parts]
-    if None in weights or not total.count:
-        return ""
-    apart = abs(sum(filter(None, weights)) - total.count)
-    return ROWS if apart > _ROUNDING * total.count else ""
-
-
-def _total_weight(part: Any) -> float | None:
-    """Return the sum of weights, where these statistics have it."""
-    found: float | None = getattr(getattr(part, "stats", part), "total_weight", None)
-    return found
-
-
-def _sentences(asked: Sequence[Callable[[], str]]) -> str:
-    return " ".join(filter(None, (each() for each in asked)))
 
 
 def _wire_error(total: Any, model: RidgeModel | None) -> float | None:
