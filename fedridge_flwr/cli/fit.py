@@ -18,6 +18,7 @@ from ..data.sources import similar_name
 from ..errors import DataError, FedRidgeError
 from ..federation.answering.respond import Guards
 from ..federation.requests import AskOutcome, AskStatistics
+from ..federation.screening.outliers import SAME_STATISTICS
 from ..federation.site.disclosure import SitePolicy
 from ..flower.error_text import DECLINED
 from ..flower.local_fit import LocalFit
@@ -81,6 +82,8 @@ def add_remarks(fit: LocalFit, files: Sequence[SiteFile]) -> None:
     """Add to the report what only somebody who has all tables can see."""
     remarks = fit.report_.remarks
     for first, second in copies(files):
+        if SAME_STATISTICS in remarks.get(second, ""):
+            continue  # the server has seen it as well
         if first in fit.report_.participants and second in fit.report_.participants:
             told = filter(None, [remarks.get(second), copy_text(first, second)])
             remarks[second] = "; ".join(told)

@@ -4,14 +4,16 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._text import human_bytes
+from ..data.formula import TableFormula
 from ..errors import FedRidgeError, IncompleteFitError
 from ..regression.diagnostics import LARGEST_SPECTRUM, spectrum
+from ..regression.likelihood.family_inference import ROWS
 from ..regression.model import RidgeModel
 from ..statistics.outcome import FRACTIONS, has_fractions
 from .advice import (
@@ -32,11 +34,32 @@ from .reporting.site_comparison import compare_sites
 from .round import Fit, FitResult, Round
 from .scope import NOT_ASKED, STRICT, by_reason, scope_text, with_reasons
 from .settings import FitSettings
-from .told_settings import told_settings, weighted_by
 
 log = logging.getLogger("flwr")
 
+# Names of columns are in the model; what the tables must be like is in the formula.
+_TOLD = (
+    "alphas",
+    "cv",
+    "one_standard_error",
+    "standard_errors",
+    "fit_intercept",
+    "standardize",
+    "class_weight",
+    "min_clients",
+    "wire_dtype",
+    "statistics",
+    "family",
+    "mode",
+    "tol",
+    "max_rounds",
+    "max_bytes",
+    "screen",
+    "unnamed",
+    "strict",
+)
 _LOGGED = 10
+_ROUNDING = 1e-9
 
 
 def way_of_fitting(settings: FitSettings) -> Fit:
@@ -398,6 +421,59 @@ class FitRun:
         if asked:
             spent = self.report.bytes_up + self.report.bytes_down
             self.report.fedavg_rounds = spent / (asked * fedavg_bytes_per_client)
+
+
+def told_settings(settings: FitSettings) -> dict[str, Any]:
+    """Return the settings that are not the defaults, as JSON-able values.
+
+    Examples
+    --------
+    >>> asked = TableFormula("bp ~ age", missing="mean", weights="w")
+    >>> told_settings(FitSettings(formula=asked, strict=True))
+    {'strict': True, 'missing': 'mean', 'weights': 'w'}
+    """
+    given = {name: getattr(settings, name) for name in _TOLD}
+    if not isinstance(given["alphas"], str | None):
+        given["alphas"] = [float(alpha) for alpha in given["alphas"]]
+    found = {k: v for k, v in given.items() if v != getattr(FitSettings, k)}
+    return found | _of_formula(settings.formula)
+
+
+def _of_formula(formula: TableFormula | None) -> dict[str, Any]:
+    """Return what a formula says beside its text."""
+    if formula is None:
+        return {}
+    told: dict[str, Any] = {
+        "missing": "" if formula.missing == "drop" else formula.missing,
+        "categorical": list(formula.categorical),
+        "levels": {column: list(each) for column, each in formula.levels.items()},
+        "weights": formula.weights,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def weighted_by(settings: FitSettings, total: Any) -> str:
+    """Return the column of weights, "rows" if it has no name, "" if there is none.
+
+    Weights of arrays are known by their sum, unless that is the number of rows. Those
+    that `class_weight` makes are told as that setting.
+    """
+    if settings.formula is not None:
+        return settings.formula.weights
+    if settings.class_weight is not None or settings.privacy is not None:
+        return ""
+    parts: Sequence[Any] = getattr(total, "parts", None) or [total]
+    weights = [_total_weight(part) for part in parts]
+    if None in weights or not total.count:
+        return ""
+    apart = abs(sum(filter(None, weights)) - total.count)
+    return ROWS if apart > _ROUNDING * total.count else ""
+
+
+def _total_weight(part: Any) -> float | None:
+    """Return the sum of weights, where these statistics have it."""
+    found: float | None = getattr(getattr(part, "stats", part), "total_weight", None)
+    return found
 
 
 def _wire_error(total: Any, model: RidgeModel | None) -> float | None:

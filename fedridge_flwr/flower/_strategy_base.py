@@ -112,7 +112,9 @@ class ClientNames:
         shared = Counter(self._names.values())
         found = {c: self._names[c] for c in clients if c in self._names}
         return {
-            c: name if shared[name] == 1 and "(" not in name else f"{name} ({c})"
+            c: name
+            if name == c or (shared[name] == 1 and "(" not in name)
+            else f"{name} ({c})"
             for c, name in found.items()
         }
 

@@ -229,8 +229,9 @@ def normal_equations(
     stats: Statistics, *, fit_intercept: bool = True, standardize: bool = False
 ) -> NormalEquations:
     """Return the normal equations of ridge regression for these statistics."""
-    check_flag("fit_intercept", fit_intercept)
-    check_flag("standardize", standardize)
+    for name, flag in (("fit_intercept", fit_intercept), ("standardize", standardize)):
+        if type(flag) is not bool:
+            check_flag(name, flag)
     if isinstance(stats, PlainStatistics):
         return _plain_equations(stats, fit_intercept, standardize)
     full = as_moments(stats)

@@ -113,7 +113,8 @@ def test_a_copy_is_remarked_upon(sites: Path, capsys: Capsys) -> None:
     folder = sites.parent / "run"
     code, out, _ = run(capsys, "fit", sites, "-f", "bp ~ age", "-o", folder)
     assert code == 0
-    assert "client bonn: bonn (1) and bonn have the same rows: is this a copy?" in out
+    assert "bonn (1), bonn sent exactly the same statistics: copies?" in out
+    assert "bonn (1) (bonn (1))" not in out
     assert "client essen: aachen and essen have the same rows: is this a copy?" in out
     assert "have the same rows" in (folder / "report.html").read_text("utf-8")
 

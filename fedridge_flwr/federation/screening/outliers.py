@@ -49,6 +49,7 @@ _FAR = 1e300
 _MISFIT_UNIT = 0.2
 _MISFIT_NOISE = 1.4
 _MISFIT_RATIO = 4.0
+SAME_STATISTICS = "sent exactly the same statistics"
 _SHOWN = 5
 
 
@@ -209,7 +210,7 @@ def _copies(
         for clients in same.values():
             shown, more = ", ".join(clients[:_SHOWN]), len(clients) - _SHOWN
             shown += f" and {more} more" if more > 0 else ""
-            words = f"clients {shown} sent exactly the same statistics: copies?"
+            words = f"clients {shown} {SAME_STATISTICS}: copies?"
             # The same words for all of them: the report then shows them in one line.
             found |= {client: words for client in clients if len(clients) > 1}
     return found
