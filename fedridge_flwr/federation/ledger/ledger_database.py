@@ -114,7 +114,7 @@ def place_of(path: Path) -> tuple[int, int]:
     """
     for attempt in range(_ATTEMPTS):
         found = path.stat()
-        if found.st_nlink == 1:
+        if found.st_nlink <= 1:  # some file systems do not count
             return found.st_dev, found.st_ino
         if attempt < _ATTEMPTS - 1:  # perhaps it is being created
             time.sleep(0.01)
