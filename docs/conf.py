@@ -44,6 +44,8 @@ copybutton_exclude = ".linenos, .gp, .go"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+highlight_language = "text"  # blocks that name no language are no Python
+
 html_theme = "furo"
 html_title = f"fedridge_flwr {release}"
 html_static_path = ["_static"]

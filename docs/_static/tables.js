@@ -30,6 +30,13 @@ document.addEventListener("DOMContentLoaded", () => {
       code.replaceChildren(...parts.flatMap((part) => [part, document.createElement("wbr")]));
     }
   }
+  // The same for headings that are the name of a method.
+  for (const heading of document.querySelectorAll("article :is(h2, h3, h4)")) {
+    const name = heading.firstChild;
+    if (name.nodeType !== Node.TEXT_NODE || !/^\S{25,}$/.test(name.data)) continue;
+    const parts = name.data.split(/(?<=[_.])(?=\w)/);
+    name.replaceWith(...parts.flatMap((part) => [part, document.createElement("wbr")]));
+  }
 });
 
 // Figures of several panels lead to themselves in full size; on a phone they scroll.

@@ -19,7 +19,7 @@ from ...regression.summary import (
 )
 from .family_tables import family_tables, is_family
 from .figures import Drawing, coefficients_key, drawings
-from .markup import Markup, facts, join, table, tag
+from .markup import Markup, breakable, facts, join, table, tag
 from .page_style import STYLE
 from .report_text import (
     alpha_text,
@@ -444,7 +444,7 @@ def _diagnostics(model: RidgeModel | None, report: FitReport) -> Iterable[Markup
 
 def _reproduce(model: RidgeModel | None, report: FitReport) -> Iterable[Markup]:
     rows: list[tuple[str, object]] = [
-        (name, tag("code", text))
+        (name, tag("code", breakable(text)))
         for name, text in report.about.items()
         if name not in ("title", "question")
     ]

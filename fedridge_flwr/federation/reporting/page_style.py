@@ -69,6 +69,7 @@ code { font-family: ui-monospace, Consolas, monospace; font-size: .92em; }
   .cards td::before { content: attr(data-head) " "; color: var(--muted);
     font-size: .85rem; }
   .cards td.long { grid-column: 1 / -1; }
+  .cards td[data-head$="% from"] { grid-column: 1; }
   .cards td:empty { display: none; }
 }
 @media print {

@@ -141,7 +141,8 @@ def standard_error_tables(found: StandardErrors) -> Iterable[Markup]:
     """Yield a table for each target, and what is assumed."""
     inference: Any = found.inference
     if found.not_known:
-        yield tag("p", found.not_known)
+        told = found.not_known
+        yield tag("p", told[0].upper() + told[1:])
     if inference is None:
         return
     for each in list(inference.each_target())[:_TARGETS]:

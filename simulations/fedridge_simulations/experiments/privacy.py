@@ -193,9 +193,10 @@ def _tables(results: Results) -> str:
 
 def _figures(results: Results) -> dict[str, Figure]:
     both = results.settings.private_trials > 0
-    figure, panels = axes(3 if both else 1, width=18.0 if both else 7.4)
+    figure, panels = axes(2, 2) if both else axes(width=7.4)
     _nominal_panel(results, panels[0])
     if both:
+        panels, beside = panels[:3], panels[3]
         _honest_panel(results, panels[1], correlated_methods, **CORRELATED)
         panels[1].set_title("Private, correlated features", fontsize=11)
         _honest_panel(results, panels[2], methods)
@@ -204,6 +205,12 @@ def _figures(results: Results) -> dict[str, Figure]:
         )
         for panel in panels:
             panel.set_ylim(low, high)
+        # The last panel has no room for the names of so many curves.
+        beside.set_visible(False)
+        named = panels[2].legend(
+            frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.05, 0.5)
+        )
+        named.set_in_layout(False)
     return {"privacy": figure}
 
 
@@ -252,10 +259,6 @@ def _honest_panel(
     axis.axhline(null, color="#555555", lw=1.2, ls="-.", label="predicting the mean")
     oracle_line(axis, exact, "no noise")
     _dress(axis, epsilons, "Private, exactly accounted", "ε")
-    if len(shown[0]) > 4:
-        axis.legend(
-            frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0)
-        )
 
 
 def _dress(axis: Axes, epsilons: list[float], title: str, x: str) -> None:
