@@ -13,11 +13,9 @@ but for themselves: who varies as much as it is far is judged by its spread.
 Some things are remarks only, on which nothing depends, since honest sites have them:
 units or columns may be confused (`units`); two clients sent the same numbers
 (`copies`); a column is constant at one client (or a tenth of them) and varies at all
-others; a mean is 500 to 2000 times the median of all, or so much smaller, where the
-others agree to a factor of about 2. Small sites are constant by chance: it is a remark
-only if 20 rows or more (by weight) would be expected to differ from the constant c. Of
-columns whose means are nowhere below c, or nowhere above, as those of dummies and
-counts where c = 0,
+others. Small sites are constant by chance: it is a remark only if 20 rows or more (by
+weight) would be expected to differ from the constant c. Of columns whose means are
+nowhere below c, or nowhere above, as those of dummies and counts where c = 0,
 
     (m - c)² / ((m - c)² + s²)
 
@@ -55,11 +53,8 @@ _SHOWN = 3
 _HEAVY = "it weighs {:.2g} times as much as usual"
 _FAR = "the mean of its {} is {:.2g} typical deviations from the usual one"
 _CONSTANT = "its {} is {value}, and varies at {:.0f} others"
-_UNITS = "the mean of its {} is {:.2g} times the usual one: are the units the same?"
 _CODES = (0.0, -1.0, -9.0, -99.0, -999.0, 9.0, 99.0, 999.0)
 _EXPECTED = 20.0
-_AGREE = float(np.log(2.0))
-_THOUSAND = (float(np.log(500.0)), float(np.log(2000.0)))
 _WIDE = "the spread of its {} is {:.2g} times the usual one"
 
 # Which columns of which client stand out, in which words and how far.
@@ -169,21 +164,16 @@ def remarks(
     for start, spreads, means in _some_columns(each):
         with np.errstate(all="ignore"):
             constant = _constant_here(spreads, means, weights)
-            ratios, units = _other_units(means, spreads)
         others = np.broadcast_to((spreads > 0).sum(axis=0), spreads.shape)
         _collect(found, start, _CONSTANT, others, constant)
-        _collect(found, start, _UNITS, ratios, units)
     confused = confusions(
         weights, _some_columns(each), lambda some: _all_columns(each[some])
     )
     told = {}
     for k in sorted({*found, *confused}):
         words = confused[k].words(label) if k in confused else []
-        seen = found.get(k, {})
-        if k in confused and _UNITS in seen:
-            known = confused[k].columns
-            seen[_UNITS] = [unit for unit in seen[_UNITS] if unit[0] not in known]
-        told[clients[k]] = "; ".join([*words, *_in_words(seen, label, each[k].means)])
+        words += _in_words(found.get(k, {}), label, each[k].means)
+        told[clients[k]] = "; ".join(words)
     return told
 
 
@@ -237,18 +227,6 @@ def _constant_here(spreads: Array, means: Array | None, weights: Array) -> Any:
     return flat & (expected >= _EXPECTED)
 
 
-def _other_units(means: Array | None, spreads: Array) -> tuple[Array, Any]:
-    """Return means over the usual one, and where that is near 1000 or 1/1000."""
-    if means is None:
-        return spreads, np.zeros(spreads.shape, dtype=bool)
-    ratios = means / np.median(means, axis=0)
-    logs = np.log(np.abs(ratios))
-    unit = _MAD * np.median(np.abs(logs), axis=0)
-    low, high = _THOUSAND
-    near = (low < np.abs(logs)) & (np.abs(logs) < high)
-    return ratios, near & (ratios > 0) & (unit < _AGREE)
-
-
 def _comparable(profiles: Mapping[str, Profile]) -> Mapping[str, Profile]:
     if any(profile.means is None for profile in profiles.values()):
         return {c: profile.without_means() for c, profile in profiles.items()}
@@ -277,7 +255,7 @@ def _in_words(
 ) -> list[str]:
     """Return what was seen of one client, the most striking columns first."""
     told = []
-    for words in (_FAR, _WIDE, _CONSTANT, _UNITS):
+    for words in (_FAR, _WIDE, _CONSTANT):
         columns = sorted(seen.get(words, []), key=lambda c: -c[1])
         told += [
             words.format(label(j), score, value=_value_text(means, j))

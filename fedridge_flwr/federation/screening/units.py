@@ -118,11 +118,6 @@ class Confusions:
     units: Sequence[tuple[int, float, float | None]]
     swapped: dict[int, int]
 
-    @property
-    def columns(self) -> set[int]:
-        """All of those columns."""
-        return {*self.swapped, *(j for j, *_ in self.units)}
-
     def words(self, label: Callable[[int], str]) -> list[str]:
         """Return all of it in words, the most striking columns first."""
         told = [_swap_in_words(self.swapped, label)] if self.swapped else []
