@@ -15,6 +15,7 @@ from ..data.table_values import parse_numbers
 
 _CODES = frozenset({-9, -99, -999, -9999, 99, 999, 9999, 99999})
 _REPEATED = 2
+_ENDS = 2
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class ColumnRange:
         return ColumnRange(values, counts)._ends()
 
     def _ends(self) -> ColumnRange:
-        kept = np.unique(np.r_[0:2, -2:0] % max(len(self.values), 1))
-        kept = kept[: len(self.values)]
+        places = np.arange(len(self.values))
+        kept = (places < _ENDS) | (places >= len(places) - _ENDS)
         return ColumnRange(self.values[kept], self.counts[kept])
 
     @property

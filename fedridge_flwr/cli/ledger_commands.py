@@ -156,4 +156,4 @@ _PENALTY = (
     "The penalty is `--alpha {:g}`; give that of your fits. `--alpha 0` is least "
     "squares."
 )
-_NOT_YET = "not yet from the write-ahead log, which others still read"
+_NOT_YET = "not yet: others use the file, or the disk is full. Run verify later"

@@ -82,27 +82,13 @@ def silence_of(failures: Sequence[object]) -> str:
     is not there any more.
     """
     errors = [each for each in failures if isinstance(each, BaseException)]
-    told = {tidy_reason(str(error)): error for error in errors}
-    late = [why for why in told if _EXPIRED in why]
-    crashes = sorted(why for why in told if _EXPIRED not in why)
+    told = {tidy_reason(str(error)) for error in errors}
+    late = {why for why in told if _EXPIRED in why}
+    crashes = sorted(told - late)
     reasons = [f"failed ({'; '.join(crashes)})"] if crashes else []
-    if late or not crashes:
-        seconds = _timeout_of(told[late[0]]) if late else None
-        within = "" if seconds is None else f" within {seconds:g} s"
-        reasons.append(f"no answer{within}")
-    return ", or ".join(reasons)
-
-
-def _timeout_of(error: BaseException) -> float | None:
-    """Return the ``round_timeout`` with which the older driver called a client.
-
-    The strategy is not told, but it is an argument of the call that failed.
-    """
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        seconds = frame.f_locals.get("timeout")
-        if isinstance(seconds, int | float):
-            return float(seconds)
-    return None
+    if late:
+        reasons.append("no answer within the round_timeout")
+    return ", or ".join(reasons) or "no answer"
 
 
 def readable_error(error: Exception, share_names: bool) -> str:

@@ -186,7 +186,7 @@ def _goes_on(loaded: Any, last: Upload) -> bool:
     found, position = loaded
     if _goes_back(position, last):
         return False
-    return position == last.position or check_rows(*found[:3]).n_rows > 0
+    return position == last.position or _checked(RawRows(*found)).n_rows > 0
 
 
 def _goes_back(position: Any, last: Upload) -> bool:

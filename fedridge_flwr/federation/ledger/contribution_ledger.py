@@ -277,7 +277,8 @@ class Ledger(LedgerRuns):
     def verify(self) -> Verification:
         """Check every row, add all contributions up again, and compare.
 
-        With moments, what was added up again then takes the place of the total.
+        With moments, what was added up again then takes the place of the total. What
+        an earlier removal could not erase is erased, if nobody else uses the file.
 
         Raises
         ------
@@ -298,8 +299,9 @@ class Ledger(LedgerRuns):
                 self._file.write_total(new)
                 change = Change(now(), "verify", "", 0, old.hash, new.hash)
                 self._file.write_changes([change])
-            n_rows = 0 if new.stats is None else new.stats.count
-            return Verification(new.n_clients, n_rows, difference, bound)
+        self._file.erase()  # what a removal could not erase while others were reading
+        n_rows = 0 if new.stats is None else new.stats.count
+        return Verification(new.n_clients, n_rows, difference, bound)
 
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Write everything as files that need no ledger.
